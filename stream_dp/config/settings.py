@@ -66,6 +66,8 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     known_labels: File | None = None
     at_horizon: Literal["stop", "roll", "double"] = "stop"
 
+    engine: Literal["worker", "spark"] = "worker"
+
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "zstd"
     releases_retention_days: Annotated[int, msgspec.Meta(ge=-1, le=36_500)] = -1
     batch_rounds: BatchRounds = LARGEST_BATCH_ROUNDS
@@ -93,6 +95,8 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         self._check_days()
         self._check_window()
         self._check_tests()
+        if self.engine != "worker":
+            self._check_engine()
 
     def _check_days(self) -> None:
         """Raise `SettingsError` for days that nothing tells, or that nothing needs."""
@@ -112,6 +116,24 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.rounds != "ticks":
             raise SettingsError(
                 f'barriers tell when a day ends: unit = "user-day" takes rounds = "ticks", not "{self.rounds}"'
+            )
+
+    def _check_engine(self) -> None:
+        """Raise `SettingsError` for what an engine cannot count."""
+        if self.rounds != "ticks":
+            raise SettingsError(
+                f'an engine reads partitions apart, and barriers say where their rounds end: set rounds = "ticks" '
+                f'instead of "{self.rounds}", or leave engine = "{self.engine}" out'
+            )
+        if not self.finds_at_tests:
+            raise SettingsError(
+                f'an engine finds labels at tests: leave engine = "{self.engine}" out, or set mechanism = "blt", '
+                'shown = "kept" and discover = "default"'
+            )
+        if self.unit != "event":
+            raise SettingsError(
+                "an engine reads partitions apart, and the events of a user may stand in any of them: set unit = "
+                f'"event" instead of "{self.unit}", or leave engine = "{self.engine}" out'
             )
 
     def _check_tests(self) -> None:

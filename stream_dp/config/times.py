@@ -33,6 +33,15 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _START) // timedelta(milliseconds=1)
 
 
+def moment_of(milliseconds: int) -> datetime:
+    """The moment so many milliseconds after 1970, exactly.
+
+    >>> moment_of(1_700_000_000_123).isoformat()
+    '2023-11-14T22:13:20.123000+00:00'
+    """
+    return _START + timedelta(milliseconds=milliseconds)
+
+
 def clock() -> int:
     """The time of this machine's clock, in milliseconds since 1970."""
     return milliseconds(datetime.now(UTC))

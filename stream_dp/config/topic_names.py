@@ -58,6 +58,11 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.stream}.barriers"
 
     @property
+    def counts(self) -> str:
+        """The topic of what an engine has counted.  PRIVATE: it holds true counts."""
+        return f"{self.stream}.counts"
+
+    @property
     def data_source(self) -> str:
         """Whose budget is charged: the events topic, unless the events are derived from another source."""
         return self.source or self.events

@@ -15,6 +15,7 @@ of their noise exactly.  A label with a draw beyond `_FARTHEST`, or a sum that 1
 that may.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +81,7 @@ class _Mixture(NamedTuple):
     slack: NDArray[np.float64]
 
 
+@lru_cache
 def _mixture(tests: int) -> _Mixture:
     """The first mixture that is close enough, by rising number of powers, or else the closest."""
     if tests == 1:

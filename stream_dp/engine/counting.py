@@ -10,6 +10,7 @@ from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.admitted import Admitted
+from stream_dp.engine.counted_histogram import CountedHistogram
 from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.engine.histogram import HistogramState, RunningHistogram
 from stream_dp.engine.released_block import ReleasedBlock
@@ -46,8 +47,15 @@ def histogram_of(
     noise: KeyedNoise,
     state: HistogramState | None = None,
     earlier: Histogram | None = None,
+    counted: bool = False,
 ) -> Histogram:
-    """One that goes on from `state`; `earlier`: see `RunningHistogram`, windows need none."""
+    """One that goes on from `state`; `earlier`: see `RunningHistogram`, windows need none.
+
+    `counted`: an engine counts what is not shown.
+    """
+    if counted:
+        assert isinstance(mechanism, DiscoveryMechanism)
+        return CountedHistogram(mechanism, noise, state)
     if isinstance(mechanism, WindowMechanism):
         return WindowHistogram(mechanism, noise, state)
     if isinstance(mechanism, DiscoveryMechanism):

@@ -138,29 +138,28 @@ class DiscoveryHistogram:
         self, rounds: Sequence[Admitted], heads: Sequence[bytes], wanted: NDArray[np.bool_]
     ) -> ReleasedBlock:
         first, is_test = self.round + 1, self._next_test() == self.round + 1
-        admitted, steps = joined(rounds)
+        numbers = np.arange(first, first + len(rounds))[wanted]
+        wanted_rounds = None if len(numbers) == len(rounds) else numbers
+        admitted, steps, times = joined(rounds)
         rows = self._seen.rows_of(admitted)
         self._counts = grown(self._counts, len(self._seen))
-        numbers = np.arange(first, first + len(rounds))[wanted]
-        hits, marks = Hits(first + steps, rows), self._counts[rows]
-        columns = -1 - np.minimum(marks, 0).astype(np.int64)
-        wanted_rounds = None if len(numbers) == len(rounds) else numbers
-        noisy = self._counter.advance(self._ids, heads, hits, _NONE, wanted_rounds)
-        shown = hits.among(columns)
+        hits, marks = Hits(first + steps, rows, times), self._counts[rows]
+        shown = hits.among(-1 - np.minimum(marks, 0).astype(np.int64))
+        noisy = self._counter.advance(self._ids, heads, shown, _NONE, wanted_rounds)
         add_counts(noisy, numbers, self._shown, shown)
         shown.add_to(self._shown)
         hits.among(np.where(marks < 0, -1, rows)).add_to(self._counts)
         self._history = heads[-1]
         if is_test:
-            measured = self._test(first)
+            self._tests.begin_test(first, self._history)
+            measured = self._test()
             noisy = np.concatenate([noisy, np.tile(measured, (len(numbers), 1))], axis=1)
         else:
             self._tests.follow(self._seen.ids)
         return self._release(numbers, noisy, list(compress(heads, wanted)))
 
-    def _test(self, round_number: int) -> NDArray[np.int32]:
+    def _test(self) -> NDArray[np.int32]:
         """Find labels in this round; returns what was measured of those that are found."""
-        self._tests.begin_test(round_number, self._history)
         labels, test = len(self._seen), self._tests.tests
         tau, least = int(self.mechanism.test_taus[test - 1]), self.mechanism.at_least
         rows = self._tests.could_reach(self._seen.ids, self._counts[:labels], least, tau)

@@ -183,7 +183,7 @@ class RunningHistogram:
         self._check_room(len(rounds))
         first, known = self.round + 1, len(self._seen)
         heads = self._histories(rounds) if histories is None else histories
-        admitted, steps = joined(rounds)
+        admitted, steps, times = joined(rounds)
         rows = self._seen.rows_of(admitted)
         self._make_room()
 
@@ -194,7 +194,7 @@ class RunningHistogram:
         numbers = np.arange(first, first + len(rounds))
         if wanted is not None:
             numbers = numbers[wanted]
-        hits = Hits(first + steps, rows)
+        hits = Hits(first + steps, rows, times)
         in_one_sweep = len(numbers) == len(rounds)
         noisy = self._counter.advance(
             self._seen.ids, heads, hits, first_seen, None if in_one_sweep else numbers

@@ -1,11 +1,15 @@
 """The hash chain over what rounds admit: the noise of a round is a function of the key and the chain head."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, Admitted, KeyedNoise
 
 Parts = Sequence[tuple[int, Sequence[str]]]
 """What a round admitted: partitions in order, each with its labels."""
+
+
+PartDigests = Sequence[tuple[int, bytes]]
+"""What the partitions of a round bring to the chain, in order."""
 
 
 def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
@@ -30,12 +34,20 @@ class RoundChain:
 
     def extend(self, first: int, rounds: Sequence[Parts]) -> list[bytes]:
         """The heads after each of `rounds`, of which `first` is the next one."""
-        heads, noise = [], self._noise
-        for number, parts in enumerate(rounds, first):
+        noise = self._noise
+        return self.join(
+            first,
+            (
+                [(partition, noise.part_digest(number, partition, labels)) for partition, labels in parts]
+                for number, parts in enumerate(rounds, first)
+            ),
+        )
+
+    def join(self, first: int, rounds: Iterable[PartDigests]) -> list[bytes]:
+        """The same from the digests of the parts of each round."""
+        heads = []
+        for number, digests in enumerate(rounds, first):
             before = EMPTY_HISTORY if (number - 1) % self._rounds == 0 else self.history
-            digests = [
-                (partition, noise.part_digest(number, partition, labels)) for partition, labels in parts
-            ]
-            self.history = noise.join_history(before, number, digests)
+            self.history = self._noise.join_history(before, number, digests)
             heads.append(self.history)
         return heads

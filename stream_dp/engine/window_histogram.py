@@ -277,10 +277,10 @@ class WindowHistogram:
     ) -> ReleasedBlock:
         """Close rounds of one block."""
         first, place = self.round + 1, self._place + 1
-        labels, steps = joined(rounds)
+        labels, steps, times = joined(rounds)
         rows = self._seen.rows_of(labels)
         self._until = grown(self._until, len(self._seen))
-        hits = Hits(place + steps, rows)
+        hits = Hits(place + steps, rows, times)
         self._note(hits)
         began = self._begin_tests(rows, steps)
 
@@ -310,7 +310,7 @@ class WindowHistogram:
         """Remember what the places of this block held."""
         size = len(self._seen)
         pairs, places = np.unique(hits.rounds * size + hits.rows, return_inverse=True)
-        times = np.bincount(places, minlength=len(pairs))
+        times = np.bincount(places, hits.times, minlength=len(pairs)).astype(np.int64)
         self._this.hits.append(np.column_stack([pairs // max(1, size), pairs % max(1, size), times]))
 
     def _begin_tests(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:

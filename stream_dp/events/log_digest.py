@@ -87,6 +87,11 @@ class LogDigester:
         lasts = {partition: self.in_place(record) for partition, record in ends.items()}
         return _followed_by(log, count, sequence, lasts)
 
+    def of_part(self, partition: int, records: Sequence[Record]) -> PartDigest:
+        """What one partition, whose records of a round these are, brings to `extend_joint`; at least one record."""
+        digest, last = self._of_part(partition, records), self.in_place(records[-1])
+        return PartDigest(partition, len(records), digest, last)
+
     def extend_joint(self, log: LogDigest, parts: Sequence[PartDigest]) -> LogDigest:
         """What `extend` gives for one round: `parts` are those of the partitions that have records in it, in order."""
         joined = self._joined.copy()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
+from stream_dp.events.counted_round import CountedRound
 from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.privacy.vector import Vector, at
@@ -15,8 +16,8 @@ from stream_dp.privacy.vector import Vector, at
 LogEntry = Record | Barrier
 """What a stream counts: events, and the barriers that close rounds where its rounds end by ticks."""
 
-LogPart = LogEntry | Records
-"""A piece of a log: one entry of it, or events of one partition that follow each other."""
+LogPart = LogEntry | Records | CountedRound
+"""A piece of a log: an entry of it, events of one partition that follow each other, or what an engine counted."""
 
 Fetched = tuple[int, Sequence[Record]]
 """Events of one partition as they are fetched, with the offset before which all of them have been read."""
@@ -130,11 +131,11 @@ def taken_before(held: deque[Records], end: int) -> Iterator[Records]:
 
 
 def one_by_one(parts: Iterable[LogPart]) -> Iterator[LogEntry]:
-    """Each entry of a log that comes in parts."""
+    """Each entry of a log that comes in parts; what an engine counted is none."""
     for part in parts:
         if isinstance(part, Records):
             yield from part
-        else:
+        elif not isinstance(part, CountedRound):
             yield part
 
 
@@ -147,7 +148,7 @@ def in_columns(parts: Iterable[LogPart]) -> Iterator[Records | Barrier]:
             held = []
         if isinstance(part, Record):
             held.append(part)
-        else:
+        elif not isinstance(part, CountedRound):
             yield part
     if held:
         yield Records.of(held)

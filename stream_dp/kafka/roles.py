@@ -44,6 +44,9 @@ def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
     if settings.mapping is not None and settings.mapping.names_schemas:
         topics += [settings.schemas]
         needed += _topic(settings.schemas, *_LOG)
+    if settings.engine != "worker":
+        topics += [settings.counts]
+        needed += _topic(settings.counts, "READ", "DESCRIBE_CONFIGS")
     ours = [settings.events] if settings.owns_events else []
     return needed + _group(settings, "running-histogram") + _made(settings, *ours, *topics)
 
@@ -51,6 +54,17 @@ def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
 def dead_letters(settings: Settings) -> list[Right]:
     """What the worker needs to write dead letters; without it they wait in memory, and are lost when it ends."""
     return _topic(settings.dead_letters, "WRITE", "DESCRIBE_CONFIGS") + _made(settings, settings.dead_letters)
+
+
+def spark(settings: Settings) -> list[Right]:
+    """What the driver and the executors of `stream-dp spark` need, but for dead letters."""
+    needed = _topic(settings.events, "READ", "DESCRIBE_CONFIGS") + _topic(settings.epochs, "READ")
+    needed += _topic(settings.barriers, "READ") + _topic(settings.counts, "READ", "WRITE", "DESCRIBE_CONFIGS")
+    topics = [settings.counts]
+    if settings.mapping is not None and settings.mapping.names_schemas:
+        topics += [settings.schemas]
+        needed += _topic(settings.schemas, *_LOG)
+    return needed + _made(settings, *topics)
 
 
 def barriers_writer(settings: Settings) -> list[Right]:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 
 from redis import Redis
 
+from stream_dp.engine.epoch import Epoch
 from stream_dp.kafka.outages import Outages
 from stream_dp.operations.bad_minutes import BadMinutes
 from stream_dp.operations.open_metrics import BudgetFacts, PublicFacts, open_registry
 from stream_dp.operations.operator_metrics import OperatorMetrics
 from stream_dp.operations.progress import Progress
-from stream_dp.pipeline.pipeline import Output, Pipeline
+from stream_dp.pipeline.pipeline import Output
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.vector import Vector
 from stream_dp.store.ledger import Ledger, LedgerRefused
@@ -75,13 +76,13 @@ class Watch:
         """The worker has taken a step."""
         self._beat = self._clock()
 
-    def began(self, pipeline: Pipeline) -> None:
+    def began(self, epoch: Epoch, round_number: int) -> None:
         """A session has caught up with what is published."""
-        facts, guarantee = self.facts, pipeline.epoch.guarantee
-        facts.round, facts.horizon = pipeline.round, pipeline.epoch.last_round or 0
+        facts, guarantee = self.facts, epoch.guarantee
+        facts.round, facts.horizon = round_number, epoch.last_round or 0
         facts.epsilon, facts.delta = guarantee.epsilon, guarantee.delta
-        facts.epoch = pipeline.epoch.number
-        self._saved_round = pipeline.round
+        facts.epoch = epoch.number
+        self._saved_round = round_number
         self.answered(True)
 
     def answered(self, both: bool) -> None:

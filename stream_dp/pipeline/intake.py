@@ -10,7 +10,7 @@ from itertools import chain
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.release_schedule import NEVER
-from stream_dp.engine.round_chain import Parts
+from stream_dp.engine.round_chain import PartDigests, Parts
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import NOTHING, LogDigest, LogDigester
@@ -20,6 +20,7 @@ from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.pipeline.admission import Admission, PartsOfRound
 from stream_dp.pipeline.counted_days import CountedDays
+from stream_dp.privacy.keyed_noise import Admitted
 from stream_dp.privacy.vector import Vector
 
 
@@ -61,12 +62,16 @@ class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
     A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
-    the admitted labels of each round by partition.  `records` is how many records they held, events or not.
+    the admitted labels of each round by partition; if an engine counted them, `digests` has what they bring to the
+    chain instead, and `found` the labels that tests found, by round.  `records` is how many records they held, events
+    or not.
     """
 
-    admitted: list[list[str]] = field(default_factory=list)
+    admitted: list[Admitted] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
+    digests: list[PartDigests] = field(default_factory=list)
+    found: dict[int, Sequence[tuple[str, int]]] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     records: int = 0
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stream_dp.engine.admitted import Admitted
+from stream_dp.engine.counted_histogram import CountedHistogram
 from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
@@ -18,6 +19,7 @@ from stream_dp.engine.round_chain import RoundChain
 from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import LogPart
+from stream_dp.pipeline.counted_intake import CountedIntake
 from stream_dp.pipeline.intake import Intake, Position
 from stream_dp.releases.encoder import ReleaseEncoder
 
@@ -58,6 +60,7 @@ class Pipeline:
     `position`, `state` and `pairs` are what an earlier one had at the end of a round: all of them, or none.
     `earlier`: a pipeline of the same epoch and key, which is used up; what it knows of labels need not be computed.
     `known`: the labels that the epoch shows from its first round on; raises ValueError for any others.
+    `counted`: an engine counts the events, and the log is what it has counted.
     """
 
     def __init__(
@@ -70,15 +73,19 @@ class Pipeline:
         pairs: bytes | bytearray = b"",
         earlier: "Pipeline | None" = None,
         known: KnownLabels = NOTHING_KNOWN,
+        counted: bool = False,
     ) -> None:
         if state is None:
             state = HistogramState.before_any_round(known.labels, shown=True)
         if epoch.guarantee.unit == "user" and state.counts.any() and not pairs:
             raise ValueError("what the users have brought so far is missing: they would all count anew")
         self.epoch = epoch
-        self.intake = Intake(epoch, key, topic, position, pairs)
         same = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
-        self.histogram: Histogram = histogram_of(epoch.mechanism, epoch.noise(key), state, same)
+        self.histogram: Histogram = histogram_of(epoch.mechanism, epoch.noise(key), state, same, counted)
+        self.intake: Intake | CountedIntake = Intake(epoch, key, topic, position, pairs)
+        if isinstance(self.histogram, CountedHistogram):
+            place = position, self.histogram.round, self.histogram.shown_labels
+            self.intake = CountedIntake(epoch, key, *place)
         self._chain = RoundChain(epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history)
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 
@@ -118,7 +125,10 @@ class Pipeline:
         """
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
-        heads = self._chain.extend(self.round + 1, closed.parts)
+        chain, first = self._chain, self.round + 1
+        heads = chain.join(first, closed.digests) if closed.digests else chain.extend(first, closed.parts)
+        if isinstance(self.histogram, CountedHistogram):
+            self.histogram.found |= closed.found
         output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads

@@ -13,7 +13,7 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -28,8 +28,8 @@ from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 NOISE_VERSION = 1
 """Raised by any change after which equal keys, streams and histories would draw other noise."""
 
-Admitted = Sequence[str]
-"""What a round admits: labels in any order, one as often as events of the round hold it."""
+Admitted = Sequence[str] | Mapping[str, int]
+"""What a round admits: labels in any order, one as often as events of the round hold it, or how often each."""
 
 KEY_BYTES = 32
 NONCE_BYTES = 16
@@ -108,14 +108,14 @@ class KeyedNoise:
         return self.join_history(history, round_number, [(0, self.part_digest(round_number, 0, admitted))])
 
     def part_digest(self, round_number: int, partition: int, admitted: Admitted) -> bytes:
-        """A commitment to the labels that a round admitted of one partition, in any order.
+        """A commitment to the labels that a round admitted of one partition: in any order, or counted already.
 
         Each label enters once, as UTF-8, with how often it was admitted, in the order of code points.
         """
         if len(admitted) <= _FEW and len(set(admitted)) == len(admitted) and isinstance(admitted, list):
             framed = [*map(_framed_once, sorted(admitted))]  # most rounds of one event
         else:
-            counts = Counter(admitted)
+            counts = admitted if isinstance(admitted, Mapping) else Counter(admitted)
             framed = [_framed(label, counts[label]) for label in sorted(counts)]
         digest = self._part_hash.copy()
         digest.update(_PLACE.pack(round_number, partition) + b"".join(framed))

@@ -6,10 +6,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from stream_dp.config.settings import Settings
+from stream_dp.config.times import moment_of
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochOpened, known_labels_of
 from stream_dp.epochs.last_release import check_last_release
 from stream_dp.epochs.published import anything_published, begin_after, published, published_of, value_digest
+from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Output, Pipeline
 from stream_dp.sinks.framing import Framing, rounds_per_batch
 from stream_dp.sinks.sending import InFlight, packed
@@ -26,6 +28,8 @@ class ReleasesSink:
             None  # where the releases after the checkpoint stand, once that was looked up
         )
         self._end = 0
+        self.counts_offset: int | None = None
+        """From where on the counts topic has to be read, if an engine counts the events."""
         self._framing = Framing(1, len(settings.stream))
 
     def holds_anything(self) -> bool:
@@ -62,7 +66,11 @@ class ReleasesSink:
         self._framing = Framing(rounds, len(self._settings.stream))
         place = checkpoint.position, checkpoint.state, checkpoint.pairs
         known = known_labels_of(self._settings, checkpoint.epoch)
-        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known)
+        counted = self._settings.engine != "worker"
+        if counted:
+            self.counts_offset = _counts_offset(self._settings, checkpoint)
+            earlier = None
+        return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known, counted)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline) -> None:
         """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
@@ -106,4 +114,15 @@ class ReleasesSink:
     def checkpoint(self, pipeline: Pipeline, key_check: str, sent: InFlight) -> Checkpoint:
         """What to go on from later; everything `sent` must be settled."""
         place = pipeline.state(), pipeline.position, sent.end(self._end)
-        return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs)
+        return Checkpoint(pipeline.epoch, *place, key_check, pipeline.intake.pairs, self.counts_offset)
+
+
+def _counts_offset(settings: Settings, checkpoint: Checkpoint) -> int:
+    """From where on the counts topic has to be read, whose records have the times of their barriers."""
+    if checkpoint.counts_offset is not None:
+        return checkpoint.counts_offset
+    barrier = checkpoint.position.barrier
+    assert barrier is not None, "an engine counts rounds of barriers"
+    after = moment_of(barrier.due + 1)
+    found = log.offset_at(settings.kafka_address, settings.counts, after)
+    return log.offsets(settings.kafka_address, settings.counts).end if found is None else found

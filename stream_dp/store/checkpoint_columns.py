@@ -63,6 +63,7 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
         checkpoint.key_check,
         topics,
         state.labels_version,
+        checkpoint.counts_offset,
     )
 
 

@@ -101,6 +101,7 @@ class Meta(msgspec.Struct):
     key_check: str
     topics: dict[str, str] = {}
     labels_version: _Count = 0
+    counts_offset: _Count | None = None
 
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
@@ -124,9 +125,10 @@ class Checkpoint:
     """All that a worker needs to go on exactly where another one stopped.
 
     `pairs` is what the bound on users' items remembers: bytes that only grow (bounding.py), where the unit is a user's
-    day until the next one.  `topics` are the identities of the topics that it was made with, by name, as far as the
-    broker told them; `made_anew` names those in whose place a start has found others, and `unchanged` those that it has
-    found again.
+    day until the next one.  `counts_offset` is from where on the counts topic has to be read, None unless an engine has
+    counted the labels that are not shown, which are then missing here.  `topics` are the identities of the topics that
+    it was made with, by name, as far as the broker told them; `made_anew` names those in whose place a start has found
+    others, and `unchanged` those that it has found again.
     """
 
     epoch: Epoch
@@ -135,6 +137,7 @@ class Checkpoint:
     releases_offset: int
     key_check: str
     pairs: bytes | bytearray = b""
+    counts_offset: int | None = None
     topics: dict[str, str] = field(default_factory=dict)
     made_anew: frozenset[str] = frozenset()
     unchanged: frozenset[str] = frozenset()

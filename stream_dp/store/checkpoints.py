@@ -302,6 +302,7 @@ class CheckpointStore:
             meta.releases_offset,
             meta.key_check,
             pairs,
+            meta.counts_offset,
             meta.topics,
         )
 

@@ -120,6 +120,7 @@ class Worker:
             self.settings,
             *_TOPICS,
             *schemas,
+            *(("counts",) if self.settings.engine != "worker" else ()),
             ledger=await asyncio.to_thread(
                 ledger_topic, self.settings.kafka_address, self.settings.data_source
             ),
@@ -153,7 +154,7 @@ class Worker:
             async with Session(self.settings, self._store, resumed, *beside) as session:
                 if not await session.catch_up():
                     return
-                self.watch.began(session.pipeline)
+                self.watch.began(session.pipeline.epoch, session.pipeline.round)
                 try:
                     await self._work(session, resumed)
                 finally:

@@ -11,6 +11,7 @@ from stream_dp.epochs.carrying import carried_into
 from stream_dp.epochs.gap import gap_of
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.events.counted_round import CountedRounds, CountsWire
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Pipeline, Position
@@ -28,7 +29,8 @@ class Resumed:
     """A pipeline at the last checkpoint, and where its output goes.
 
     `sink` knows what has been published since then; `ends` is where the log ended at the start.
-    `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers.
+    `closing`: count up to there, then the epoch is to be closed.  `barrier_key` is what it takes to write barriers, and
+    `counted` puts together what an engine counts, if there is one.
     """
 
     pipeline: Pipeline
@@ -38,6 +40,7 @@ class Resumed:
     ends: LogEnds
     epochs: Epochs
     barrier_key: bytes
+    counted: CountedRounds
     closing: bool = False
 
     @classmethod
@@ -60,8 +63,16 @@ class Resumed:
             ends_of(settings, checkpoint.epoch),
             epochs,
             barrier_key(key),
+            _counted(settings, checkpoint, key),
             closing,
         )
+
+
+def _counted(settings: Settings, checkpoint: Checkpoint, key: bytes) -> CountedRounds:
+    """What puts counted rounds together that follow the checkpoint."""
+    epoch, barrier = checkpoint.epoch, checkpoint.position.barrier
+    begun, known = (0 if each is None else each.number for each in (epoch.after_barrier, barrier))
+    return CountedRounds(CountsWire(key, settings.counts), epoch.nonce, known - begun)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from stream_dp.store.noise_key import IN_REDIS, NoKey, noise_key
 from stream_dp.workers.counted_log import check_log
 from stream_dp.workers.events_reader import ends_of
 from stream_dp.workers.next_epoch import NewEpoch, Resumed, open_next
-from stream_dp.workers.start_checks import check_epoch, check_key, check_partitions
+from stream_dp.workers.start_checks import check_engine, check_epoch, check_key, check_partitions
 from stream_dp.workers.stream_topics import prepare_topics, worker_rights
 from stream_dp.workers.topic_watch import TopicWatch
 
@@ -226,6 +226,7 @@ class _Start:
         check_epoch(checkpoint, self._epochs.journal)
         checkpoint.epoch.check_noise()
         if self._wish is None:
+            check_engine(self._settings, checkpoint)
             check_partitions(self._settings, checkpoint)
             checkpoint.epoch.check_settings(self._settings)
         check_log(self._settings, checkpoint, LogDigester(key, checkpoint.epoch.reads_headers))

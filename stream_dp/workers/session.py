@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.engine.release_schedule import ReleaseSchedule
+from stream_dp.errors import NotReady
 from stream_dp.events.barrier_chain import BarrierChain
 from stream_dp.events.merged_log import LogPart, one_by_one
 from stream_dp.events.record import Record
@@ -28,9 +29,10 @@ from stream_dp.sinks.framing import first_ends, records_left
 from stream_dp.sinks.sending import InFlight, producer, stop_client, stop_producer
 from stream_dp.store.checkpoints import CheckpointStore, PreparedCheckpoint
 from stream_dp.workers.counted_log import CountedLog
+from stream_dp.workers.counts_reader import CountsReader
 from stream_dp.workers.events_reader import EventsReader
 from stream_dp.workers.resume import Resumed
-from stream_dp.workers.schemas import settler_of
+from stream_dp.workers.schemas import SchemaSettler, settler_of
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
@@ -79,20 +81,28 @@ class Session:
         )
         barrier = self.pipeline.position.barrier
         chain = None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier)
-        self._reader = EventsReader(
-            settings,
-            self._consumer,
-            self.pipeline.position,
-            chain,
-            resumed.ends,
-            stop_there=resumed.closing,
-            by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
-            headers=self.pipeline.epoch.reads_headers,
-        )
+        self._reader: EventsReader | CountsReader
+        if self._sink.counts_offset is not None:
+            assert chain is not None, "an engine counts rounds of barriers"
+            place = settings, self._consumer, resumed.counted, self._sink.counts_offset, chain, resumed.ends
+            self._reader = CountsReader(*place, stop_there=resumed.closing)
+        else:
+            self._reader = EventsReader(
+                settings,
+                self._consumer,
+                self.pipeline.position,
+                chain,
+                resumed.ends,
+                stop_there=resumed.closing,
+                by_events=events_of(self.pipeline.epoch.privacy["rounds"]) is not None,
+                headers=self.pipeline.epoch.reads_headers,
+            )
         self._producer = producer(settings.kafka_address, settings.compression)
         self._in_flight = InFlight(self._producer, settings.releases, settings.kafka, watch)
-        schemas = self.pipeline.intake.schemas
-        self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
+        self._schemas: SchemaSettler | None = None  # the engine has read by schemas, if there is one
+        if isinstance(self._reader, EventsReader):
+            schemas = self.pipeline.intake.schemas
+            self._schemas = settler_of(settings, self.pipeline.epoch, schemas, watch, stopping)
         self._unread: list[LogPart] = []  # what was read and names a schema that is not settled yet
 
     async def __aenter__(self) -> "Session":
@@ -200,6 +210,8 @@ class Session:
     @property
     def _awaited(self) -> str | None:
         """What a round that does not end waits for, as far as it is known."""
+        if isinstance(self._reader, CountsReader) and self._reader.awaited:
+            return self._reader.awaited
         return "barrier" if self.pipeline.position.barrier is not None else None
 
     def _places(self, offsets: Vector) -> dict[TopicPartition, int]:
@@ -239,6 +251,10 @@ class Session:
                     return False
                 continue
             self._watch.progress.input(True, self._awaited)
+            if self._reader.silence > _LONGEST_SILENCE_SECONDS and self._awaited == "engine":
+                raise NotReady(
+                    "the engine has not counted what was released: run `stream-dp spark --state FOLDER`"
+                )
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
             output = self._sink.missing(self.pipeline.process(entries))
@@ -285,6 +301,8 @@ class Session:
         await self._in_flight.settle()
         await self._log.check(self.pipeline.position)
         await self._topics.still_same(self._watch)
+        if isinstance(self._reader, CountsReader):
+            self._sink.counts_offset = self._reader.counts_offset
         checkpoint = self._sink.checkpoint(self.pipeline, self._resumed.key_check, self._in_flight)
         self._checkpointed = (checkpoint.state.round, time.monotonic())
         labels = len(checkpoint.state.labels)

@@ -37,6 +37,16 @@ def check_epoch(checkpoint: Checkpoint, journal: EpochJournal) -> None:
         )
 
 
+def check_engine(settings: Settings, checkpoint: Checkpoint) -> None:
+    """Raise `EpochRefused` if the checkpoint lacks what only an engine has counted, and the worker is to count."""
+    if settings.engine == "worker" and checkpoint.counts_offset is not None and checkpoint.state.round:
+        raise EpochRefused(
+            f"epoch {checkpoint.epoch.number} of stream {settings.stream!r} is counted by an engine, and Redis has "
+            'nothing of labels that are not shown: set engine = "spark" again, or stop the worker and run `stream-dp '
+            "rebuild --replace`, which counts the log and goes on without one"
+        )
+
+
 def check_partitions(settings: Settings, checkpoint: Checkpoint) -> None:
     """Raise `EpochRefused` where the events topic has partitions that the checkpoint's epoch cannot count.
 

@@ -7,6 +7,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import check_journal
 from stream_dp.epochs.registry import ledger_as_far_as_known, ledger_topic
 from stream_dp.epochs.schemas_topic import check_schemas_topic
+from stream_dp.events.counted_round import LARGEST_PART
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right
 from stream_dp.kafka.time_limits import time_warnings
@@ -37,7 +38,17 @@ def prepare_topics(settings: Settings) -> None:
         if settings.create_topics:
             log.create_topics(settings.kafka_address, settings.schemas)
         check_schemas_topic(settings)
+    if settings.engine != "worker":
+        prepare_counts_topic(settings)
     prepare_dead_letters(settings)
+
+
+def prepare_counts_topic(settings: Settings) -> None:
+    """Make sure that the counts topic can serve."""
+    if settings.create_topics:
+        log.create_topics(settings.kafka_address, settings.counts)
+    for warning in log.check_topic(settings.kafka_address, settings.counts, LARGEST_PART):
+        logger.warning(warning)
 
 
 def worker_rights(settings: Settings) -> list[Right]:

@@ -60,7 +60,7 @@ def worked(items: list[bytes]) -> Watch:
     settings = Settings(stream="shop", epsilon=30.0, horizon=63)
     pipeline = Pipeline(Epoch.open(settings, 1, 0), bytes(32), "shop.events")
     watch = Watch("shop", "shop.events", Clock())
-    watch.began(pipeline)
+    watch.began(pipeline.epoch, pipeline.round)
     with watch.batch():
         output = pipeline.process([Record(offset, 0, None, value) for offset, value in enumerate(items)])
         watch.sent(output)

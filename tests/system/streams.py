@@ -260,7 +260,11 @@ class Stream(StreamTopics):
             self.write(self.settings.barriers, [Record(0, due, None, self.chain().encode(due, ends))])
 
     def check_everything(self) -> None:
-        """The topics and Redis hold exactly what one worker that never stops would have made of the log.
+        """The topics and Redis hold exactly what one worker that never stops would have made of the log."""
+        self.check_state(self.check_releases())
+
+    def check_releases(self) -> Pipeline:
+        """The topic holds what one worker that never stops would have made of the log; returns its pipeline.
 
         Every round is there, in order; one that is there twice is the same twice; no event counted twice.
         """
@@ -280,7 +284,7 @@ class Stream(StreamTopics):
             assert record.key == self.settings.stream.encode()
             seen[part] = record.value or b""
         assert list(expected) == sorted(seen)
-        self.check_state(pipeline)
+        return pipeline
 
     def check_state(self, pipeline: Pipeline) -> None:
         """Redis holds the state of `pipeline`, cell by cell."""

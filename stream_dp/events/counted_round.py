@@ -1,0 +1,201 @@
+"""The records of `<stream>.counts`: rounds that an engine counted, with what is shown of them.  PRIVATE.
+
+An engine reads, bounds and counts the events, and keeps the labels that are not shown.  Of each round that a barrier
+closes, the worker is told what it needs to release it: what each partition brings to the hash chain and to the digest
+of the log, the counts of the labels that are shown, and after a test those that it found.  docs/operations/spark.md has
+the contract.
+
+A round is a function of the noise key, the epoch, the log and the barriers.  So it may come again, from an engine that
+went on from an earlier state, and is passed over; one that says something else is refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dp.errors import Refused
+from stream_dp.events.log_digest import PartDigest
+from stream_dp.privacy.keyed_noise import subkey
+
+LARGEST_PART = 900_000
+"""Most bytes of a round in one record, to stay below Kafka's default limit."""
+
+_MOST_PARTS = 10_000
+_TAG_BYTES = 16
+_NUMBERS = np.dtype("<i4")
+
+
+class CountsRefused(Refused):
+    """The worker cannot go on with what the counts topic holds; the message says what to do."""
+
+
+class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
+    """What one partition brings to a round, but for its labels.
+
+    `head` is its digest of the admitted labels, empty if the round is not counted.  `records`, `digest` and `last` are
+    what it brings to the log's digest: see `PartDigest`.  Without a record, the first is 0 and the others are empty.
+    """
+
+    head: bytes
+    records: int = 0
+    digest: bytes = b""
+    last: bytes = b""
+
+
+class CountedRound(msgspec.Struct, frozen=True, array_like=True):
+    """The round that the barrier of digest `barrier` closes, barrier number `passed` of the epoch `nonce`.
+
+    `partitions` are those that the barrier names, in order.  Label number `places[i]`, in the order in which labels
+    were found, was admitted `counts[i]` times; both are int32, little-endian.  `found` are the labels that the test of
+    this round found, in their order, with what was measured; None if it has no test.
+    """
+
+    nonce: bytes
+    passed: int
+    barrier: str
+    partitions: list[PartitionOfRound]
+    places: bytes
+    counts: bytes
+    found: list[tuple[str, int]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        nonce: bytes,
+        passed: int,
+        barrier: str,
+        partitions: Sequence[PartitionOfRound],
+        places: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        found: Sequence[tuple[str, int]] | None = None,
+    ) -> "CountedRound":
+        """From columns; places ascend."""
+        packed = places.astype(_NUMBERS).tobytes(), counts.astype(_NUMBERS).tobytes()
+        return cls(nonce, passed, barrier, [*partitions], *packed, None if found is None else [*found])
+
+    @property
+    def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`places` and `counts`, int64 of equal shape.  Raises ValueError for others."""
+        places, counts = (
+            np.frombuffer(each, _NUMBERS).astype(np.int64) for each in (self.places, self.counts)
+        )
+        if len(places) != len(counts) or np.any(np.diff(places) <= 0) or np.any(counts < 1):
+            raise ValueError("places and counts do not belong together")
+        return places, counts
+
+    @property
+    def in_log(self) -> list[PartDigest]:
+        """What it brings to the log's digest."""
+        return [
+            PartDigest(number, part.records, part.digest, part.last)
+            for number, part in enumerate(self.partitions)
+            if part.records
+        ]
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    """A record: part `part` of `parts` of the bytes of a round.  `tag` is keyed, and covers all the rest."""
+
+    v: Literal[1]
+    nonce: bytes
+    passed: int
+    part: int
+    parts: int
+    data: bytes
+    tag: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_PARTS = msgspec.msgpack.Decoder(_Part)
+_ROUNDS = msgspec.msgpack.Decoder(CountedRound)
+
+
+class CountsWire:
+    """Writes and reads the records of `topic` under one noise key."""
+
+    def __init__(self, key: bytes, topic: str) -> None:
+        self._keyed = blake2b(key=subkey(key, b"counted rounds"), digest_size=_TAG_BYTES)
+        self._topic = topic
+
+    def encode(self, counted: CountedRound) -> Iterator[bytes]:
+        """The values of the records of a round, at least one."""
+        data = _ENCODER.encode(counted)
+        parts = max(1, -(-len(data) // LARGEST_PART))
+        for part in range(parts):
+            piece = data[part * LARGEST_PART : (part + 1) * LARGEST_PART]
+            said = 1, counted.nonce, counted.passed, part + 1, parts, piece
+            yield _ENCODER.encode((*said, self._tag(said)))
+
+    def decode(self, offset: int, value: bytes | None) -> _Part:
+        """A record's part.  Raises `CountsRefused` for anything that no engine of this stream wrote."""
+        try:
+            found = _PARTS.decode(value or b"")
+        except (msgspec.DecodeError, UnicodeError):
+            raise self.refused(offset, "is not a counted round of this version") from None
+        said = found.v, found.nonce, found.passed, found.part, found.parts, found.data
+        if not compare_digest(found.tag, self._tag(said)):
+            raise self.refused(offset, "was not written with this stream's noise key")
+        if not 1 <= found.part <= found.parts <= _MOST_PARTS:
+            raise self.refused(offset, "is no part of a round")
+        return found
+
+    def refused(self, offset: int, why: str) -> CountsRefused:
+        """What to raise about the record at `offset`."""
+        return CountsRefused(
+            f"the record at offset {offset} of the topic {self._topic!r} {why}: nobody but the engine of this stream "
+            "may write there; nothing of it is released"
+        )
+
+    def _tag(self, said: tuple[object, ...]) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(_ENCODER.encode(said))
+        return keyed.digest()
+
+
+class CountedRounds:
+    """Puts the rounds of the epoch `nonce` together that follow barrier number `passed`, in order."""
+
+    def __init__(self, wire: CountsWire, nonce: bytes, passed: int) -> None:
+        self._wire, self._nonce, self._next = wire, nonce, passed + 1
+        self._held: dict[int, dict[int, _Part]] = {}
+        self._first: dict[int, int] = {}  # the offset of the first part that came of each
+
+    def add(self, offset: int, value: bytes | None) -> None:
+        """The next record of the topic.  Raises `CountsRefused` if it contradicts one that is held."""
+        part = self._wire.decode(offset, value)
+        if part.nonce != self._nonce or part.passed < self._next:
+            return  # of another epoch, or of a round that was taken
+        held = self._held.setdefault(part.passed, {})
+        self._first.setdefault(part.passed, offset)
+        for other in held.values():
+            if other.parts != part.parts or (other.part == part.part and other.data != part.data):
+                raise self._wire.refused(offset, f"contradicts an earlier one about round {part.passed}")
+        held[part.part] = part
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the first record stands that still waits; None if none does."""
+        return min(self._first.values(), default=None)
+
+    def has_next(self) -> bool:
+        """Whether the next round is whole."""
+        held = self._held.get(self._next)
+        return held is not None and len(held) == next(iter(held.values())).parts
+
+    def take(self) -> tuple[int, CountedRound]:
+        """The next round, with the offset of its first record; `has_next` says that it is there."""
+        number = self._next
+        held, offset = self._held.pop(number), self._first.pop(number)
+        self._next += 1
+        try:
+            found = _ROUNDS.decode(b"".join(held[part].data for part in sorted(held)))
+        except (msgspec.DecodeError, UnicodeError):
+            raise self._wire.refused(offset, "is not a counted round of this version") from None
+        if (found.nonce, found.passed) != (self._nonce, number):
+            raise self._wire.refused(offset, "says two things about which round it is")
+        return offset, found
