@@ -18,7 +18,7 @@ PYTEST := .venv/bin/python -m pytest --numprocesses 8 --dist loadfile --no-loads
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
-ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/spark)
+ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/apache_spark)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -51,7 +51,7 @@ deployment: install .venv/.installed-deployment ## load the chart and the Compos
 	$(PYTEST) tests/deploy
 
 spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as here (needs Java 17 and Maven)
-	$(PYTEST) tests/spark
+	$(PYTEST) tests/apache_spark
 
 coverage: install ## measure how much of the package the tests in one process run
 	$(PYTEST) --ignore tests/system --cov --cov-report term-missing

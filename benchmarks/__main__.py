@@ -19,6 +19,7 @@ NAMES = (
     "large_files",
     "object_store",
     "spark",
+    "spark_stream",
     "defaults",
     "unions",
     "stable_sets",

@@ -87,7 +87,7 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
     for rounds in BACKLOGS:
         events = rounds * EVENTS_A_ROUND
         for partitions in (1, PARTITIONS):
-            settings = _settings(kafka, redis_url, f"bench-partitions-{partitions}-{rounds}")
+            settings = settings_of(kafka, redis_url, f"bench-partitions-{partitions}-{rounds}")
             taken = _taken(settings, partitions, rounds)
             table.add_row(
                 broker,
@@ -146,7 +146,8 @@ def _servers_seconds() -> float:
     return sum(processor_seconds(each) for each in children(os.getppid()) if each != os.getpid())
 
 
-def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
+def settings_of(kafka: str, redis_url: str, stream: str) -> Settings:
+    """Those of a stream whose rounds barriers end."""
     return Settings(
         stream=stream,
         kafka=kafka,
@@ -165,12 +166,12 @@ def _settings(kafka: str, redis_url: str, stream: str) -> Settings:
 def _taken(settings: Settings, partitions: int, rounds: int) -> Taken:
     """Open an epoch, write the backlog and its barriers, and count it."""
     log.create_topics(settings.kafka_address, settings.events, partitions=partitions)
-    _run(settings, 0)
-    _write_backlog(settings, partitions, rounds)
-    return _run(settings, rounds)
+    run(settings, 0)
+    write_backlog(settings, partitions, rounds)
+    return run(settings, rounds)
 
 
-def _run(settings: Settings, rounds: int) -> Taken:
+def run(settings: Settings, rounds: int) -> Taken:
     """Run a worker, in a process of its own, until it has counted so many rounds."""
     with ProcessPoolExecutor(1, get_context("spawn")) as one:
         return one.submit(_counted, settings, rounds).result()
@@ -194,7 +195,8 @@ async def _count(worker: Worker, rounds: int) -> Taken:
     return Taken(*(after - before for before, after in zip(start, end, strict=True)))
 
 
-def _write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
+def write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
+    """Write the events of so many rounds, and the barriers that close them."""
     [opened] = EpochJournal(settings).opened
     with redis_client(settings.redis_address) as redis:
         key = barrier_key(noise_key(settings.noise_key, redis, settings.stream, may_create=False))

@@ -36,6 +36,11 @@ COMMANDS = {
         "Read a stream's events and release its histogram after each, until stopped with Ctrl-C or SIGTERM.",
         "worker",
     ),
+    "spark": Entry(
+        "spark:spark",
+        "Read and count a stream's events on Apache Spark, for a worker that releases what is shown, until stopped.",
+        "spark",
+    ),
     "barriers": Entry(
         "barriers:barriers",
         "Write the barriers of a stream, until stopped with Ctrl-C or SIGTERM.",
@@ -160,7 +165,7 @@ COMMANDS = {
 
 PANELS = {
     "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
-    "Run a stream": ("worker", "barriers", "changes", "table", "windows", "replay"),
+    "Run a stream": ("worker", "spark", "barriers", "changes", "table", "windows", "replay"),
     "See what it shows": ("tail", "dashboard"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),

@@ -202,7 +202,7 @@ class SparkRows(Counted):
         """Labels and their weights, in any order."""
         if not self._source.tasks:
             return as_labels([]), pa.array([], pa.int64())
-        with _told(self.session):
+        with told(self.session):
             return self._summed(weigh)
 
     def _summed(self, weigh: Weigh) -> tuple[pa.LargeBinaryArray, pa.Int64Array]:
@@ -260,7 +260,7 @@ def _answers(session: Any) -> bool:
 
 
 @contextmanager
-def _told(session: Any) -> Iterator[None]:
+def told(session: Any) -> Iterator[None]:
     """Say what a failure of Spark means to whoever asked for the job."""
     from pyspark.errors import PySparkException
 

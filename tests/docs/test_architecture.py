@@ -56,6 +56,7 @@ OF_NO_FOLDER = {
     "spark": "jobs on Apache Spark",
     "vectors": "expected values from elsewhere",
     "apache_kafka": "starts a Kafka",
+    "apache_spark": "runs what needs Java, on Apache Spark",
     "kafka_connect": "starts Kafka Connect",
     "schema_registry": "starts a schema registry",
 }

@@ -56,6 +56,11 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
     return {
         "worker": roles.worker(settings, ledger, partitions) + roles.dead_letters(settings),
         **barriers,
+        **(
+            {"spark": roles.spark(settings) + roles.dead_letters(settings)}
+            if settings.engine == "spark"
+            else {}
+        ),
         "table": roles.table_writer(settings),
         "windows": roles.windows_writer(settings),
         "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],

@@ -27,7 +27,7 @@ from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs.request import JobRequest, Unit, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
-from tests.spark.own_servers import own_servers
+from tests.apache_spark.own_servers import own_servers
 from tests.system.job_place import Place, register_file
 from tests.system.waiting import GIVE_UP_SECONDS
 

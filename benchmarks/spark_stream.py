@@ -1,0 +1,146 @@
+"""A stream on Spark: events a second from a backlog to counted rounds, and a test over millions of labels.
+
+python -m benchmarks spark_stream
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import partitions
+from benchmarks.measure import children, processor_seconds
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings
+from stream_dp.dev.servers import embedded
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.kafka import log
+from stream_dp.spark.engine import EngineEpoch
+from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, in_buckets
+from stream_dp.spark.tasks import ANSWER
+from stream_dp.store.noise_key import noise_key
+from tests.apache_kafka.server import apache_kafka
+
+CORES = 2
+ROUNDS = 64
+LABELS = 10_000_000
+_LABELS_A_FILE = 500_000
+_TEST_ROUND = 32
+
+
+def main(console: Console) -> None:
+    """Print what the turns of a backlog took on Apache Kafka, and a turn whose test is over millions of labels."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        embedded(Path(folder)) as servers,
+        apache_kafka(Path(folder) / "apache") as kafka,
+    ):
+        stream = partitions.settings_of(kafka, servers.redis_url, "bench-spark")
+        changed = {
+            "mechanism": "blt",
+            "discover": f"every-{_TEST_ROUND}",
+            "engine": "spark",
+            "horizon": 4_095,
+        }
+        stream = msgspec.structs.replace(stream, epsilon=1.0, delta=1e-6, **changed)
+        log.create_topics(kafka, stream.events, partitions=partitions.PARTITIONS)
+        log.create_topics(kafka, stream.counts)
+        partitions.run(stream, 0)
+        partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS)
+        session = _session()
+        _turns(console, stream, session, Path(folder) / "state")
+        session.stop()
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+
+
+def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> None:
+    with redis_client(stream.redis_address) as redis:
+        key = noise_key(stream.noise_key, redis, stream.stream, may_create=False)
+    journal = EpochJournal(stream, lambda: key)
+    opened = journal.last
+    assert opened is not None
+
+    def run(tasks: Any, number: int) -> Iterator[bytes]:
+        frame = session.range(0, number, 1, min(number, 2 * CORES)).mapInArrow(tasks, ANSWER).toArrow()
+        found = dict(zip(frame.column(0).to_pylist(), frame.column(1).to_pylist(), strict=True))
+        yield from (found[task] for task in range(number))
+
+    engine = EngineEpoch(stream, opened, journal, key, folder, run, CORES)
+    engine.read_barriers()
+    table = Table(
+        "rounds",
+        "events",
+        "labels that are not shown",
+        "test",
+        "seconds",
+        "events/s",
+        "us of processor an event",
+        title=f"Turns on Spark, local[{CORES}], Apache Kafka with {partitions.PARTITIONS} partitions",
+    )
+    has_many = False
+    while True:
+        if engine.round and not has_many:
+            _add_labels(console, engine, key)
+            has_many = True
+        began, processor = perf_counter(), _processor()
+        first = engine.round + 1
+        counted = engine.turn()
+        if counted is None:
+            break
+        seconds, used = perf_counter() - began, _processor() - processor
+        table.add_row(
+            f"{first}-{engine.round}",
+            f"{counted.records:,}",
+            f"{LABELS:,}" if first > 1 else "few",
+            "yes" if engine.round % _TEST_ROUND == 0 else "",
+            f"{seconds:.2f}",
+            f"{counted.records / seconds:,.0f}",
+            f"{used / counted.records * 1e6:.1f}",
+        )
+    console.print(table)
+    console.print("The first turn starts the processes of Spark.")
+
+
+def _add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:
+    """Let the engine know of many labels, each counted once, as earlier turns would have left them."""
+    folder = engine.folder
+    files, noise, names = LabelFiles(folder, key), engine.epoch.noise(key), list[str]()
+    text = 0
+    for first in range(0, LABELS, _LABELS_A_FILE):
+        labels = {f"https://shop.example/item/{number}": 1 for number in range(first, first + _LABELS_A_FILE)}
+        text += sum(map(len, labels))
+        names.append(f"many-{first}")
+        files.write(names[-1], in_buckets(LabelRun.of(labels, noise)))
+    for bucket in range(BUCKETS):
+        files.write(f"many.{bucket}", [(bucket, files.joined(names, bucket))])
+    for name in names:
+        (folder / name).unlink()
+    size = sum((folder / f"many.{bucket}").stat().st_size for bucket in range(BUCKETS))
+    engine.state = msgspec.structs.replace(engine.state, joined=[*engine.state.joined, "many"])
+    console.print(
+        f"{LABELS:,} labels: {text / LABELS:.1f} bytes of text each, {size / LABELS:.1f} bytes on disk"
+    )
+
+
+def _processor() -> float:
+    """The processor time so far of all that runs for Spark: the driver, its Java process, and what counts."""
+    return float(np.sum([processor_seconds(each) for each in (os.getpid(), *children(os.getpid()))]))

@@ -1,0 +1,57 @@
+"""What one partition brings to rounds that barriers close: a function of the noise key, the epoch and its records."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.counted_round import PartitionOfRound
+from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.events.log_digest import LogDigester
+from stream_dp.events.records import Records
+from stream_dp.pipeline.admission import Admission
+from stream_dp.pipeline.counted_days import CountedDays
+from stream_dp.privacy.vector import at
+
+
+@dataclass
+class RoundOfPartition:
+    """What a partition brings to one round: its part of the record, and its admitted labels with their counts."""
+
+    part: PartitionOfRound
+    counts: Counter[str]
+    letters: list[DeadLetter] = field(default_factory=list)
+
+
+class CountedPartition:
+    """Partition `number` of the epoch's topic, after `rounds` rounds.  Events are counted one by one.
+
+    `schemas` are the records that settle what schemas stand for.
+    """
+
+    def __init__(self, epoch: Epoch, key: bytes, number: int, rounds: int, schemas: Sequence[bytes]) -> None:
+        assert epoch.guarantee.unit == "event", "nothing of a user is remembered"
+        self._number, self._round, self._noise = number, rounds, epoch.noise(key)
+        days = CountedDays(epoch, None, 0)  # which mean nothing for events
+        self._admission = Admission(epoch, key, epoch.topic, days, b"")
+        self._admission.schemas.take(*schemas)
+        self._digester = LogDigester(key, epoch.reads_headers)
+
+    def close(self, records: Sequence[Records]) -> RoundOfPartition:
+        """The next round; `records` are all of the partition, in order."""
+        columns = Records.joined(records) if records else ()
+        letters = list[DeadLetter]()
+        self._round += 1
+        [admitted] = self._admission.admitted([(self._number, columns)], letters)
+        counts = Counter(admitted)
+        head = self._noise.part_digest(self._round, self._number, counts)
+        if not columns:
+            return RoundOfPartition(PartitionOfRound(head), counts, letters)
+        part = self._digester.of_part(self._number, columns)
+        return RoundOfPartition(PartitionOfRound(head, part.records, part.digest, part.last), counts, letters)
+
+
+def start_of(epoch: Epoch, barrier: Barrier, partition: int) -> int:
+    """The first offset of a partition after the round that `barrier` closed."""
+    return max(at(epoch.offsets, partition), barrier.end_of(partition))

@@ -1,0 +1,260 @@
+"""Counts a stream on Spark, turn by turn: the rounds that barriers close in, counted rounds for the worker out.
+
+One turn takes these steps, and whoever dies in between goes on from the last one that was finished:
+
+1. Take the barriers that have come, up to the next test, or as many as one turn may have.
+2. Let tasks count the partitions: what each brings to the chain, the counts of labels that are shown, and a file of
+   those that are not.
+3. Join the heads of the partitions to those of the chain.  After a test, let tasks find labels, bucket by bucket.
+4. Send the rounds to the worker, and wait until the broker has them.
+5. Replace the state, which names the files to go on from.
+
+All of it is a function of the noise key, the epoch, the log and the barriers.  So turns may be cut anywhere, and what
+is sent twice is the same twice.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from stream_dp.barriers.key import barrier_key
+from stream_dp.config.settings import Settings
+from stream_dp.counters.discovery import DiscoveryMechanism
+from stream_dp.engine.round_chain import RoundChain
+from stream_dp.epochs.journal import EpochJournal, EpochOpened
+from stream_dp.events.barrier_chain import Barrier, BarrierChain
+from stream_dp.events.counted_round import CountedRound, CountsWire
+from stream_dp.kafka import log
+from stream_dp.kafka.clients import borrowed, producer_client
+from stream_dp.kafka.rights import naming
+from stream_dp.spark.counted_partition import start_of
+from stream_dp.spark.engine_state import KNOWN, EngineState, StateFile
+from stream_dp.spark.label_counts import BUCKETS, LabelFiles
+from stream_dp.spark.tasks import Counted, CountTasks, FindTasks, Found, JoinTasks, Work, packed_sum
+
+MOST_ROUNDS, MOST_RECORDS = 1_000, 400_000
+"""Most rounds of a turn, and about the most records: one more round is taken while there are fewer."""
+
+MOST_FILES = 64
+"""So many files of turns are joined."""
+
+_ANSWER_SECONDS = 30
+
+RunsTasks = Callable[[Any, int], Iterator[bytes]]
+"""Runs so many tasks of a function over Arrow batches, and gives their answers in the order of the tasks."""
+
+_Answer = TypeVar("_Answer", Counted, Found)
+
+
+class UnsettledSchemas(Exception):
+    """Records name schemas that are not settled yet: settle these numbers, and count again."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(f"schemas {', '.join(map(str, numbers))} are not settled")
+        self.heads = [b"\0" + number.to_bytes(4, "big") for number in numbers]
+        """The first bytes of records that name them."""
+
+
+class EngineEpoch:
+    """One epoch of a stream, counted in a folder that all processes of Spark can read and write."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        opened: EpochOpened,
+        journal: EpochJournal,
+        key: bytes,
+        folder: Path,
+        run: RunsTasks,
+        cores: int,
+    ) -> None:
+        """Reads the state.  Raises `LabelsDamaged`, and `LogRefused` if the log begins too late."""
+        self.epoch, mechanism = opened.epoch, opened.epoch.mechanism
+        assert isinstance(mechanism, DiscoveryMechanism), "an engine finds labels at tests"
+        self._horizon, self._tests = mechanism.horizon, frozenset(mechanism.tests)
+        self._settings, self._run, self._cores = settings, run, cores
+        self.folder = folder / settings.stream / self.epoch.nonce.hex()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._noise = self.epoch.noise(key)
+        self._file, self._files = StateFile(self.folder, key), LabelFiles(self.folder, key)
+        self._work = Work(settings, self.epoch, self.folder)
+        self._wire = CountsWire(key, settings.counts)
+        self.schemas: list[bytes] = []
+        known = self._file.read()
+        if known is None:
+            known = EngineState.at_start_of(self.epoch)
+            if known.shown:
+                self._files.write_texts(KNOWN, journal.known_labels(self.epoch).labels)
+        self.state = known
+        self._shown = self._files.texts(known.shown) if known.shown else []
+        self._barriers = BarrierChain(barrier_key(key), settings.stream, known.barrier)
+        self._waiting: list[Barrier] = []
+        self._check_log()
+
+    @property
+    def round(self) -> int:
+        """How many rounds are counted."""
+        return self.state.round
+
+    @property
+    def waiting(self) -> int:
+        """How many barriers wait."""
+        return len(self._waiting)
+
+    @property
+    def lag(self) -> int:
+        """How many records wait, as barriers tell."""
+        return self._records_up_to(self._barriers.last)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached."""
+        return self.state.round == self._horizon
+
+    def read_barriers(self) -> None:
+        """Take the barriers that have come.  Raises KafkaError."""
+        kafka, topic = self._settings.kafka_address, self._settings.barriers
+        for record in log.read(kafka, topic, self._barriers.last.next_offset, log.offsets(kafka, topic).end):
+            barrier = self._barriers.take(record.offset, record.value)
+            if barrier is not None:
+                self._waiting.append(barrier)
+
+    def turn(self) -> Counted | None:
+        """Count the next rounds; None if none has come.  What is counted besides them is for dead letters and metrics.
+
+        Raises `UnsettledSchemas`, with nothing changed.
+        """
+        barriers = self._next_barriers()
+        if not barriers:
+            return None
+        last, found = self.state.round + len(barriers), None
+        answers = self._counted(barriers, f"turn-{last}")
+        rounds, history = self._rounds(barriers, answers)
+        after = msgspec.structs.replace(
+            self.state,
+            barrier=barriers[-1],
+            round=last,
+            history=history,
+            turns=self.state.turns + [each.labels for each in answers if each.labels],
+        )
+        if last in self._tests:
+            after, found = self._tested(after)
+            rounds[-1] = msgspec.structs.replace(rounds[-1], found=found)
+        elif len(after.turns) > MOST_FILES:
+            after = self._joined(after)
+        self._send(rounds, barriers)
+        self._file.write(after)
+        if after.joined != self.state.joined:
+            self._file.remove_others(after)
+        self.state = after
+        self._shown += [label for label, _ in found or ()]
+        del self._waiting[: len(barriers)]
+        letters = [*chain.from_iterable(each.letters for each in answers)]
+        return Counted(letters=letters, records=sum(each.records for each in answers))
+
+    def _next_barriers(self) -> list[Barrier]:
+        """Those of the next turn: a test round and the last round are the last of theirs."""
+        taken, number = list[Barrier](), self.state.round
+        if self.finished:
+            return taken
+        for barrier in self._waiting[:MOST_ROUNDS]:
+            taken.append(barrier)
+            number += 1
+            if (
+                number in self._tests
+                or number == self._horizon
+                or self._records_up_to(barrier) > MOST_RECORDS
+            ):
+                break
+        return taken
+
+    def _records_up_to(self, barrier: Barrier) -> int:
+        """How many offsets the rounds have that follow, up to the one that `barrier` closes."""
+        ends = enumerate(barrier.ends)
+        return sum(max(0, end - start_of(self.epoch, self.state.barrier, place)) for place, end in ends)
+
+    def _counted(self, barriers: Sequence[Barrier], name: str) -> list[Counted]:
+        tasks = dealt(len(barriers[-1].offsets), self._cores)
+        begun = self.state.round, self.state.barrier
+        count = CountTasks(self._work, tasks, *begun, barriers, self.state.shown, name, self.schemas)
+        answers = self._answers(count, len(tasks), Counted)
+        if unsettled := sorted({each for answer in answers for each in answer.unsettled}):
+            raise UnsettledSchemas(unsettled)
+        return answers
+
+    def _answers(self, tasks: Any, number: int, kind: type[_Answer]) -> list[_Answer]:
+        return [msgspec.msgpack.decode(answer, type=kind) for answer in self._run(tasks, number)]
+
+    def _rounds(
+        self, barriers: Sequence[Barrier], answers: Sequence[Counted]
+    ) -> tuple[list[CountedRound], bytes]:
+        """The record of each round, and the head of the chain after the last one."""
+        parts = {number: each for answer in answers for number, each in answer.partitions.items()}
+        links = RoundChain(self._noise, self.epoch.mechanism.chain_rounds, self.state.history)
+        rounds = []
+        for step, barrier in enumerate(barriers):
+            number = self.state.round + step + 1
+            mine = [parts[place][step] for place in range(len(barrier.offsets))]
+            links.join(number, [[(place, part.head) for place, part in enumerate(mine)]])
+            columns = [
+                (np.frombuffer(places, "<i4").astype(np.int64), np.frombuffer(counts, "<i4").astype(np.int64))
+                for places, counts in (answer.shown[step] for answer in answers)
+            ]
+            shown = packed_sum(columns)
+            rounds.append(CountedRound(self.epoch.nonce, number, barrier.digest, mine, *shown))
+        return rounds, links.history
+
+    def _tested(self, state: EngineState) -> tuple[EngineState, list[tuple[str, int]]]:
+        """The state after the test of its round, and the labels that the test finds, in their order."""
+        tests = [*state.tests, (state.round, state.history)]
+        name, shown = f"test-{len(tests)}", state.shown
+        find = FindTasks(self._work, tests, state.files_of_buckets(), name)
+        found = sorted(chain.from_iterable(each.labels for each in self._answers(find, BUCKETS, Found)))
+        if found:
+            shown = f"shown-{len(tests)}"
+            self._files.write_texts(shown, [*self._shown, *(label for label, _ in found)])
+        return msgspec.structs.replace(state, tests=tests, shown=shown, turns=[], joined=[name]), found
+
+    def _joined(self, state: EngineState) -> EngineState:
+        """The state with fewer files of turns."""
+        name = f"joined-{state.round}"
+        self._answers(JoinTasks(self._work, [state.turns] * BUCKETS, name), BUCKETS, Found)
+        return msgspec.structs.replace(state, turns=[], joined=[*state.joined, name])
+
+    def _send(self, rounds: Sequence[CountedRound], barriers: Sequence[Barrier]) -> None:
+        """Hand the rounds to the broker, and wait until it has them.  Their times are public: those of the barriers."""
+        topic = self._settings.counts
+        with naming("WRITE", topic), borrowed(producer_client, self._settings.kafka_address) as producer:
+            sent = [
+                producer.send(topic, value, timestamp_ms=barrier.due)
+                for counted, barrier in zip(rounds, barriers, strict=True)
+                for value in self._wire.encode(counted)
+            ]
+            for each in sent:
+                each.get(timeout=_ANSWER_SECONDS)
+
+    def _check_log(self) -> None:
+        """Raise `LogRefused` unless the log holds all that is not counted yet."""
+        held = log.offsets_of_all(self._settings.kafka_address, self.epoch.topic)
+        for number in range(len(self.state.barrier.offsets)):
+            start = start_of(self.epoch, self.state.barrier, number)
+            if not held[number].first <= start <= held[number].end:
+                raise log.LogRefused(
+                    f"partition {number} of the topic {self.epoch.topic!r} does not hold offset {start}, where the "
+                    "engine goes on: bring back the engine's folder, or restore the topic, or open a new epoch, which "
+                    "is charged, with --new-epoch"
+                )
+
+
+def dealt(partitions: int, cores: int) -> list[list[int]]:
+    """The partitions of each task.
+
+    >>> dealt(5, 2)
+    [[0, 2, 4], [1, 3]]
+    """
+    tasks = min(partitions, cores)
+    return [[*range(first, partitions, tasks)] for first in range(tasks)]

@@ -1,0 +1,90 @@
+"""What the engine goes on from: one small file, replaced after each turn, that names all the others.  PRIVATE."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from hmac import compare_digest
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, subkey
+from stream_dp.spark.label_counts import BUCKETS, LabelsDamaged, write_whole
+
+KNOWN = "known"
+"""The file of the labels that the epoch shows from its first round on."""
+
+_NAME = "state"
+_TAG_BYTES = 16
+
+
+class EngineState(msgspec.Struct, frozen=True):
+    """Everything after round `round`, which `barrier` closed.
+
+    `history` is the head of the chain.  `tests` are the rounds of the tests so far, with the heads after them.
+    Labels that are shown stand in the file `shown`, empty for none.  All others are in the files `turns`, and in those
+    that each of `joined` begins, one for each bucket.
+    """
+
+    barrier: Barrier
+    round: int
+    history: bytes
+    tests: list[tuple[int, bytes]] = []
+    shown: str = ""
+    turns: list[str] = []
+    joined: list[str] = []
+    v: Literal[1] = 1
+
+    @classmethod
+    def at_start_of(cls, epoch: Epoch) -> "EngineState":
+        """Before the first round."""
+        assert epoch.after_barrier is not None, "only barriers cut all partitions alike"
+        return cls(epoch.after_barrier, 0, EMPTY_HISTORY, shown=KNOWN if epoch.known else "")
+
+    def files_of_buckets(self) -> Sequence[Sequence[str]]:
+        """The files of labels that are not shown, by bucket."""
+        return [[f"{name}.{bucket}" for name in self.joined] + self.turns for bucket in range(BUCKETS)]
+
+    def files(self) -> Iterator[str]:
+        """All files that it names."""
+        yield from (_NAME, KNOWN, self.shown, *self.turns)
+        for name in self.joined:
+            yield from (f"{name}.{bucket}" for bucket in range(BUCKETS))
+
+
+class StateFile:
+    """The file of the state in one folder, which one engine writes at a time."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self._path = folder / _NAME
+        self._keyed = blake2b(key=subkey(key, b"state of the engine"), digest_size=_TAG_BYTES)
+
+    def read(self) -> EngineState | None:
+        """None before the first turn.  Raises `LabelsDamaged`."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        tag, said = content[:_TAG_BYTES], content[_TAG_BYTES:]
+        if not compare_digest(tag, self._tag(said)):
+            raise LabelsDamaged.of(self._path.parent, _NAME)
+        return msgspec.msgpack.decode(said, type=EngineState)
+
+    def write(self, state: EngineState) -> None:
+        """Go on from `state` from now on."""
+        said = msgspec.msgpack.encode(state)
+        write_whole(self._path, self._tag(said) + said)
+
+    def remove_others(self, state: EngineState) -> None:
+        """Remove all files that `state`, which was written, does not name."""
+        named = set(state.files())
+        for path in self._path.parent.iterdir():
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+    def _tag(self, said: bytes) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(said)
+        return keyed.digest()

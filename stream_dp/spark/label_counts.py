@@ -1,0 +1,235 @@
+"""The counts of labels that are not shown, in files that are written once and never changed.  PRIVATE.
+
+A file holds runs of labels, one for each of its buckets.  A label's bucket is the first bits of its keyed identity, and
+a run is in the order of identities.  So what is known of the labels of a bucket is the sum of its runs in all files,
+and each bucket can be added up by another process.
+
+Of each label a run has its identity, its count and its text: 16 bytes, a number that compresses to less than one, and
+the text.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from hmac import compare_digest
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from struct import error as StructError
+from tempfile import NamedTemporaryFile
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stream_dp.errors import Refused
+from stream_dp.privacy.keyed_noise import KeyedNoise, subkey
+
+BUCKET_BITS = 6
+BUCKETS = 1 << BUCKET_BITS
+"""Labels are dealt to so many buckets; at a test each of them is a task."""
+
+_MAGIC = b"stream_dp labels 1\n"
+_TAG_BYTES = 16
+_ENTRY = Struct("<IQQQQ16s")  # bucket, where its run begins, bytes there, bytes unpacked, labels, tag
+_COUNT = Struct("<I")
+_CODEC = "zstd"
+_INDEX, _TEXTS = BUCKETS, BUCKETS + 1  # what is sealed beside the runs of buckets
+
+
+class LabelsDamaged(Refused):
+    """A file of the engine is not as it was written; the message says what to do."""
+
+    @classmethod
+    def of(cls, folder: Path, name: str) -> "LabelsDamaged":
+        """What to say about the file `name`."""
+        return cls(
+            f"the file {folder / name} is missing or was changed: stop the engine, remove the folder {folder}, and "
+            "start it again; it counts the epoch from its beginning, and gives the same"
+        )
+
+
+@dataclass(frozen=True)
+class LabelRun:
+    """Labels in the order of their identities.
+
+    `ids` is uint64 of shape (labels, 2), `counts` int32 of shape (labels,).  The UTF-8 of the labels stands one after
+    the other in `text`, uint8, and ends at `ends`, int64.
+    """
+
+    ids: NDArray[np.uint64]
+    counts: NDArray[np.int32]
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], noise: KeyedNoise) -> "LabelRun":
+        """From counts by label."""
+        texts = [label.encode() for label in counts]
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        text = np.frombuffer(b"".join(texts), np.uint8)
+        ids = noise.packed_label_ids(text, ends) if texts else np.empty((0, 2), np.uint64)
+        run = cls(ids, np.fromiter(counts.values(), np.int32, len(texts)), text, ends)
+        return run.take(_by_id(ids))
+
+    def take(self, rows: NDArray[np.int64]) -> "LabelRun":
+        """The labels in `rows`, in that order."""
+        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)[rows]
+        lengths = self.ends[rows] - starts
+        ends = np.cumsum(lengths)
+        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+        return LabelRun(self.ids[rows], self.counts[rows], self.text[places], ends)
+
+    def labels(self) -> list[str]:
+        """Their text."""
+        whole = self.text.tobytes()
+        return [whole[begin:end].decode() for begin, end in pairwise([0, *self.ends.tolist()])]
+
+    @classmethod
+    def joined(cls, runs: Sequence["LabelRun"]) -> "LabelRun":
+        """The sum of several: each label once."""
+        runs = [run for run in runs if len(run)]
+        if not runs:
+            return EMPTY
+        if len(runs) == 1:
+            return runs[0]
+        sizes = np.cumsum([0, *(len(run.text) for run in runs[:-1])])
+        whole = cls(
+            np.concatenate([run.ids for run in runs]),
+            np.concatenate([run.counts for run in runs]),
+            np.concatenate([run.text for run in runs]),
+            np.concatenate([run.ends + size for run, size in zip(runs, sizes.tolist(), strict=True)]),
+        )
+        order = _by_id(whole.ids)
+        ids = whole.ids[order]
+        firsts = np.flatnonzero(np.concatenate([[True], np.any(ids[1:] != ids[:-1], axis=1)]))
+        sums = np.add.reduceat(whole.counts[order], firsts, dtype=np.int64)
+        return replace(whole.take(order[firsts]), counts=sums.astype(np.int32))
+
+
+EMPTY = LabelRun(
+    np.empty((0, 2), np.uint64), np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.int64)
+)
+
+
+def _by_id(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+    return np.lexsort((ids[:, 1], ids[:, 0]))
+
+
+def in_buckets(run: LabelRun) -> Iterator[tuple[int, LabelRun]]:
+    """The labels of each bucket that has any."""
+    buckets = (run.ids[:, 0] >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+    borders = buckets.searchsorted(np.arange(BUCKETS + 1)).tolist()
+    for bucket, (begin, end) in enumerate(pairwise(borders)):
+        if end > begin:
+            yield bucket, run.take(np.arange(begin, end))
+
+
+class LabelFiles:
+    """The files of labels in one folder.  They are sealed with a key, so that no changed byte is believed."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self._folder = folder
+        self._keyed = blake2b(key=subkey(key, b"labels that are not shown"), digest_size=_TAG_BYTES)
+
+    def write(self, name: str, runs: Iterable[tuple[int, LabelRun]]) -> None:
+        """Write the runs of buckets as the file `name`, which is there whole or not at all."""
+        entries, blocks, at = list[bytes](), list[bytes](), 0
+        for bucket, run in runs:
+            plain = _packed(run)
+            block = pa.compress(plain, _CODEC, asbytes=True)
+            tag = self._tag(name, bucket, block)
+            entries.append(_ENTRY.pack(bucket, at, len(block), len(plain), len(run), tag))
+            blocks.append(block)
+            at += len(block)
+        index = _COUNT.pack(len(entries)) + b"".join(entries)
+        write_whole(self._folder / name, b"".join((_MAGIC, self._tag(name, _INDEX, index), index, *blocks)))
+
+    def read(self, name: str, bucket: int) -> LabelRun:
+        """The run of a bucket.  Raises `LabelsDamaged`."""
+        try:
+            with (self._folder / name).open("rb") as file:
+                magic, tag, count = file.read(len(_MAGIC)), file.read(_TAG_BYTES), file.read(_COUNT.size)
+                entries = file.read(_COUNT.unpack(count)[0] * _ENTRY.size)
+                if magic != _MAGIC or not compare_digest(tag, self._tag(name, _INDEX, count + entries)):
+                    raise self._damaged(name)
+                begin = file.tell()
+                for number, at, size, plain, labels, sealed in _ENTRY.iter_unpack(entries):
+                    if number == bucket:
+                        file.seek(begin + at)
+                        block = file.read(size)
+                        if not compare_digest(sealed, self._tag(name, bucket, block)):
+                            raise self._damaged(name)
+                        return _unpacked(pa.decompress(block, plain, _CODEC, asbytes=True), labels)
+        except (OSError, StructError, ValueError, pa.ArrowException):
+            raise self._damaged(name) from None
+        return EMPTY
+
+    def joined(self, names: Sequence[str], bucket: int) -> LabelRun:
+        """All that these files have of a bucket."""
+        return LabelRun.joined([self.read(name, bucket) for name in names])
+
+    def _tag(self, name: str, bucket: int, block: bytes) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(b"%s %d " % (name.encode(), bucket) + block)
+        return keyed.digest()
+
+    def _damaged(self, name: str) -> LabelsDamaged:
+        return LabelsDamaged.of(self._folder, name)
+
+    def write_texts(self, name: str, labels: Sequence[str]) -> None:
+        """Write labels in their order, without counts."""
+        content = pa.compress(msgspec.msgpack.encode(labels), _CODEC, asbytes=True)
+        size = _COUNT.pack(len(msgspec.msgpack.encode(labels)))
+        write_whole(self._folder / name, self._tag(name, _TEXTS, size + content) + size + content)
+
+    def texts(self, name: str) -> list[str]:
+        """What `write_texts` wrote.  Raises `LabelsDamaged`."""
+        try:
+            content = (self._folder / name).read_bytes()
+            tag, sealed = content[:_TAG_BYTES], content[_TAG_BYTES:]
+            if not compare_digest(tag, self._tag(name, _TEXTS, sealed)):
+                raise self._damaged(name)
+            (size,) = _COUNT.unpack(sealed[: _COUNT.size])
+            return msgspec.msgpack.decode(
+                pa.decompress(sealed[_COUNT.size :], size, _CODEC, asbytes=True), type=list[str]
+            )
+        except (OSError, StructError, ValueError, pa.ArrowException):
+            raise self._damaged(name) from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that nobody ever sees in part."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _packed(run: LabelRun) -> bytes:
+    lengths = np.diff(run.ends, prepend=0).astype("<i4")
+    columns: Sequence[NDArray[np.generic]] = (
+        run.ids.astype("<u8"),
+        run.counts.astype("<i4"),
+        lengths,
+        run.text,
+    )
+    return b"".join(column.tobytes() for column in columns)
+
+
+def _unpacked(plain: bytes, labels: int) -> LabelRun:
+    ids = np.frombuffer(plain, "<u8", 2 * labels).reshape(-1, 2)
+    counts = np.frombuffer(plain, "<i4", labels, 16 * labels)
+    lengths = np.frombuffer(plain, "<i4", labels, 20 * labels)
+    text = np.frombuffer(plain, np.uint8, offset=24 * labels)
+    return LabelRun(ids, counts, text, np.cumsum(lengths, dtype=np.int64))

@@ -1,0 +1,275 @@
+"""What Spark's Python processes do: count partitions, and at a test find labels, bucket by bucket.
+
+It is the code of the worker: bounding, digests and noise are functions of the noise key, the epoch and the log, so a
+task that runs twice, elsewhere or in other company gives the same.  Tasks are dealt by number, and nothing is shuffled:
+what they share are files in the engine's folder.
+
+Spark need not be installed to import this.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings
+from stream_dp.counters.discovery import DiscoveryMechanism
+from stream_dp.counters.discovery_noise import DiscoveryNoise
+from stream_dp.engine.epoch import Epoch
+from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.counted_round import PartitionOfRound
+from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.events.merged_log import taken_before
+from stream_dp.events.schema_book import SchemaBook
+from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.spark.counted_partition import CountedPartition, start_of
+from stream_dp.spark.label_counts import LabelFiles, LabelRun, in_buckets
+from stream_dp.spark.partition_reader import PartitionReader
+from stream_dp.store.noise_key import noise_key
+
+ANSWER = "task bigint, answer binary"
+"""What tasks hand back, as Spark names types: the number of the task, and an encoded `Counted` or `Found`."""
+
+_REDIS_SECONDS = 30.0
+
+
+class Counted(msgspec.Struct, array_like=True):
+    """What a task has counted.
+
+    `partitions` has what each partition brings to the rounds, and `shown` for each round which labels that are shown
+    were admitted, and how often, as in `CountedRound`.  `labels` is the file that has all others, empty without any.
+    `unsettled` are numbers of schemas that must be settled first; then there is nothing else.
+    """
+
+    partitions: dict[int, list[PartitionOfRound]] = {}
+    shown: list[tuple[bytes, bytes]] = []
+    labels: str = ""
+    letters: list[DeadLetter] = []
+    records: int = 0
+    unsettled: list[int] = []
+
+
+class Found(msgspec.Struct, array_like=True):
+    """The labels of a bucket that a test has found, with what was measured, and the file of those that are left."""
+
+    labels: list[tuple[str, int]]
+    file: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all tasks of a turn know.  The noise key is not part of it: each process finds it as the worker does."""
+
+    settings: Settings
+    epoch: Epoch
+    folder: Path
+
+    def process(self) -> "Process":
+        """What this process keeps from task to task."""
+        return _process(self.settings, self.epoch.nonce, self.folder)
+
+
+class Process:
+    """The connections and the state of one Python process, for one epoch."""
+
+    def __init__(self, settings: Settings, nonce: bytes, folder: Path) -> None:
+        self.settings = settings
+        redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
+        self.key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
+        self.noise = KeyedNoise(self.key, settings.stream, nonce)
+        self.files = LabelFiles(folder, self.key)
+        self._readers: dict[frozenset[int], PartitionReader] = {}
+        self._shown: tuple[str, dict[str, int]] = "", {}
+
+    def close(self) -> None:
+        """Give its connections up."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def reader(self, topic: str, partitions: Iterable[int], headers: bool) -> PartitionReader:
+        """One that is used for these partitions alone."""
+        which = frozenset(partitions)
+        if which not in self._readers:
+            self._readers[which] = PartitionReader(self.settings.kafka_address, topic, headers)
+        return self._readers[which]
+
+    def places(self, file: str) -> Mapping[str, int]:
+        """The labels that are shown, with their places in the order in which they were found."""
+        if self._shown[0] != file:
+            labels = self.files.texts(file) if file else []
+            self._shown = file, dict(zip(labels, range(len(labels)), strict=True))
+        return self._shown[1]
+
+
+_ours: dict[tuple[bytes, Path], Process] = {}
+
+
+def _process(settings: Settings, nonce: bytes, folder: Path) -> Process:
+    """That of one epoch: another one begins when the last one is over."""
+    if (nonce, folder) not in _ours:
+        close_process()
+        _ours[nonce, folder] = Process(settings, nonce, folder)
+    return _ours[nonce, folder]
+
+
+def close_process() -> None:
+    """Give up the connections that this process keeps from task to task."""
+    for process in _ours.values():
+        process.close()
+    _ours.clear()
+
+
+@dataclass(frozen=True)
+class CountTasks:
+    """Counts the rounds that `barriers` close, in tasks of some partitions each; `rounds` end with barrier `after`.
+
+    `shown` is the file of the labels that are shown, `name` what the files of this turn are called, and `schemas` what
+    is settled.
+    """
+
+    work: Work
+    tasks: Sequence[Sequence[int]]
+    rounds: int
+    after: Barrier
+    barriers: Sequence[Barrier]
+    shown: str
+    name: str
+    schemas: Sequence[bytes]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in _numbers(batches):
+            yield _answer(task, self.count(task, self.work.process()))
+
+    def count(self, task: int, process: Process) -> Counted:
+        """What one task counts."""
+        epoch, numbers = self.work.epoch, self.tasks[task]
+        starts = {number: start_of(epoch, self.after, number) for number in numbers}
+        ranges = {n: (start, max(start, self.barriers[-1].end_of(n))) for n, start in starts.items()}
+        held = process.reader(epoch.topic, numbers, epoch.reads_headers).read(ranges)
+        if epoch.mapping is not None and epoch.mapping.needs_schemas:
+            values = chain.from_iterable(each.values for records in held.values() for each in records)
+            if unsettled := SchemaBook(process.key, epoch.nonce, self.schemas).unsettled(values):
+                return Counted(unsettled=unsettled)
+        counted, tally = Counted(), _Tally(process.places(self.shown), len(self.barriers))
+        for number in numbers:
+            partition, parts = CountedPartition(epoch, process.key, number, self.rounds, self.schemas), []
+            for step, barrier in enumerate(self.barriers):
+                closed = partition.close([*taken_before(held[number], barrier.end_of(number))])
+                tally.add(step, closed.counts)
+                counted.letters += closed.letters
+                counted.records += closed.part.records
+                parts.append(closed.part)
+            counted.partitions[number] = parts
+        counted.shown = tally.shown()
+        if tally.others:
+            counted.labels = f"{self.name}.{task}"
+            process.files.write(counted.labels, in_buckets(LabelRun.of(tally.others, process.noise)))
+        return counted
+
+
+class _Tally:
+    """Counts of labels that are shown by round, and of all others together."""
+
+    def __init__(self, places: Mapping[str, int], steps: int) -> None:
+        self.others = Counter[str]()
+        self._places = places
+        self._shown: list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in range(steps)]
+
+    def add(self, step: int, counts: Mapping[str, int]) -> None:
+        """What a partition brings to a round."""
+        if not counts:
+            return
+        places = np.fromiter(map(self._places.get, counts, repeat(-1)), np.int64, len(counts))
+        times = np.fromiter(counts.values(), np.int64, len(counts))
+        seen = places >= 0
+        if seen.any():
+            self._shown[step].append((places[seen], times[seen]))
+        if seen.all():
+            return
+        if seen.any():
+            counts = {label: counts[label] for label in counts if label not in self._places}
+        self.others.update(counts)
+
+    def shown(self) -> list[tuple[bytes, bytes]]:
+        """See `Counted.shown`."""
+        return [*map(packed_sum, self._shown)]
+
+
+def packed_sum(columns: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> tuple[bytes, bytes]:
+    """Places and counts that come several times, each place once, as int32."""
+    if not any(len(each) for each, _ in columns):
+        return b"", b""
+    places, inverse = np.unique(np.concatenate([each for each, _ in columns]), return_inverse=True)
+    sums = np.bincount(inverse, np.concatenate([times for _, times in columns]), len(places))
+    return places.astype("<i4").tobytes(), sums.astype("<i4").tobytes()
+
+
+@dataclass(frozen=True)
+class FindTasks:
+    """Finds labels at a test, in tasks of one bucket each.
+
+    `tests` are the rounds of all tests up to this one, with the heads of the chain after them.  `files` hold all labels
+    that are not shown; what is left of them is written as files that `name` begins.
+    """
+
+    work: Work
+    tests: Sequence[tuple[int, bytes]]
+    files: Sequence[Sequence[str]]
+    name: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for bucket in _numbers(batches):
+            yield _answer(bucket, self.find(bucket, self.work.process()))
+
+    def find(self, bucket: int, process: Process) -> Found:
+        """What the test finds in one bucket."""
+        mechanism = self.work.epoch.mechanism
+        assert isinstance(mechanism, DiscoveryMechanism)
+        labels = process.files.joined(self.files[bucket], bucket)
+        noise = DiscoveryNoise(mechanism, process.noise)
+        for round_number, head in self.tests[:-1]:
+            noise.begin_test(round_number, head)
+        noise.restore(noise.state())
+        noise.begin_test(*self.tests[-1])
+        tau = int(mechanism.test_taus[len(self.tests) - 1])
+        rows = noise.could_reach(labels.ids, labels.counts, mechanism.at_least, tau)
+        measured = labels.counts[rows] + noise.rounded(labels.ids[rows])
+        rows, measured = rows[measured >= tau], measured[measured >= tau]
+        left = np.ones(len(labels), bool)
+        left[rows] = False
+        file = f"{self.name}.{bucket}"
+        process.files.write(file, [(bucket, labels.take(np.flatnonzero(left)))])
+        return Found([*zip(labels.take(rows).labels(), measured.tolist(), strict=True)], file)
+
+
+@dataclass(frozen=True)
+class JoinTasks:
+    """Adds up files of labels into fewer, in tasks of one bucket each."""
+
+    work: Work
+    files: Sequence[Sequence[str]]
+    name: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for bucket in _numbers(batches):
+            process, file = self.work.process(), f"{self.name}.{bucket}"
+            process.files.write(file, [(bucket, process.files.joined(self.files[bucket], bucket))])
+            yield _answer(bucket, Found([], file))
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _answer(task: int, answer: Any) -> pa.RecordBatch:
+    encoded = msgspec.msgpack.encode(answer)
+    return pa.record_batch({"task": pa.array([task], pa.int64()), "answer": pa.array([encoded], pa.binary())})

@@ -1,0 +1,202 @@
+"""The driver: it follows the epochs of one stream, and lets Spark count one turn after the other.
+
+Nothing that it writes depends on when or where it runs, so one that is started beside another does no harm; a lease
+keeps them from writing one folder at a time.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stream_dp.config.connections import redis_client
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
+from stream_dp.epochs.schemas_topic import schema_records
+from stream_dp.events.schema_book import SchemaBook
+from stream_dp.jobs.spark import Spark, told
+from stream_dp.kafka import roles
+from stream_dp.kafka.clients import kept_clients
+from stream_dp.operations.ports import Ports
+from stream_dp.operations.retry import pause, retry_until_done
+from stream_dp.operations.watch import Watch
+from stream_dp.privacy.keyed_noise import check_golden_draw
+from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
+from stream_dp.spark.closed import require_closed
+from stream_dp.spark.engine import EngineEpoch, UnsettledSchemas
+from stream_dp.spark.tasks import ANSWER
+from stream_dp.store.lease import Lease
+from stream_dp.store.noise_key import noise_key
+from stream_dp.workers.schemas import SchemaSettler, settler_of
+from stream_dp.workers.stream_topics import prepare_counts_topic
+from stream_dp.workers.topic_watch import TopicWatch
+
+logger = logging.getLogger(__name__)
+
+_REDIS_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS, _EPOCHS_SECONDS = 0.05, 2.0
+_TASKS_A_CORE = 2
+
+
+class SparkWorker:
+    """Counts one stream on Spark until it is stopped or refused.
+
+    `folder`: where the engine keeps what it has counted; the driver and all executors read and write there.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, spark: Spark | None = None) -> None:
+        """Raises `SettingsError` for what cannot run there; nothing is connected yet."""
+        if settings.engine != "spark":
+            raise SettingsError(
+                'the stream\'s worker reads all events itself: set engine = "spark", for it too'
+            )
+        self.settings, self._folder = settings, folder
+        self._spark = spark or Spark()
+        self._stopping = asyncio.Event()
+        self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
+        self._lease = Lease(self._redis, f"{settings.stream}/spark")
+        self._leads = False  # whether the lease is held here
+        self.watch = Watch(settings.stream, settings.data_source)
+        self._ports = Ports(settings, self.watch)
+        self._letters = DeadLetters(settings, self.watch)
+
+    def stop(self) -> None:
+        """Ask `run` to return after the turn that is under way."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop`.  An outage of Kafka, Redis or Spark is waited out; raises a `Refused`."""
+        check_golden_draw()
+        with self._ports, kept_clients(), self._lease:
+            async with self._letters:
+                needed = partial(roles.spark, self.settings)
+                await retry_until_done(
+                    self._attempt, lambda: False, self._stopping, self.settings, needed, self.watch
+                )
+
+    async def _attempt(self) -> None:
+        await asyncio.to_thread(self._prepare)
+        mapping = self.settings.mapping
+        schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
+        topics = TopicWatch(self.settings, "events", "barriers", "epochs", "counts", *schemas)
+        topics.may_grow(self.settings.events)
+        await topics.guard(self._work(topics), self.watch)
+
+    def _prepare(self) -> None:
+        prepare_counts_topic(self.settings)
+        prepare_dead_letters(self.settings)
+        self._spark.start()
+        require_closed(dict(self._spark.session.sparkContext.getConf().getAll()))
+
+    async def _work(self, topics: TopicWatch) -> None:
+        await asyncio.to_thread(topics.look)
+        while not self._leads:
+            self.watch.beat()
+            self._leads = await asyncio.to_thread(self._lease.claim)
+            if not self._leads:
+                await pause(self._stopping, _EPOCHS_SECONDS)
+            if self._stopping.is_set():
+                return
+        counting = _Counting(self.settings, self._folder, self._spark, self.watch, self._stopping, self._key)
+        try:
+            while not self._stopping.is_set():
+                self.watch.beat()
+                counted = await counting.step()
+                if counted is None:
+                    await pause(self._stopping, _LOOK_AGAIN_SECONDS)
+                else:
+                    await self._letters.put(counted.letters)
+                    await topics.still_same(self.watch)
+        finally:
+            counting.close()
+            self.watch.ended()
+
+    def _key(self) -> bytes:
+        return noise_key(self.settings.noise_key, self._redis, self.settings.stream, may_create=False)
+
+
+class _Counting:
+    """One connection of the driver: the epoch that is open, and what settles the schemas of its records."""
+
+    def __init__(
+        self, settings: Settings, folder: Path, spark: Spark, watch: Watch, stopping: asyncio.Event, key: Any
+    ) -> None:
+        self._settings, self._folder, self._spark, self._watch = settings, folder, spark, watch
+        self._stopping, self._key = stopping, key
+        self._journal: EpochJournal | None = None
+        self._looked = 0.0
+        self._epoch: EngineEpoch | None = None
+        self._settler: SchemaSettler | None = None
+
+    def close(self) -> None:
+        """Leave the registry."""
+        if self._settler is not None:
+            self._settler.close()
+
+    async def step(self) -> Any:
+        """Count the next turn; None if nothing has come.  Raises a `Refused`."""
+        if time.monotonic() - self._looked > _EPOCHS_SECONDS:
+            await asyncio.to_thread(self._follow_epochs)
+            self._looked = time.monotonic()
+            self._watch.answered(True)
+        epoch = self._epoch
+        if epoch is None:
+            return None
+        await asyncio.to_thread(epoch.read_barriers)
+        try:
+            with self._watch.batch():
+                counted = await asyncio.to_thread(epoch.turn)
+        except UnsettledSchemas as unsettled:
+            await self._settle(epoch, unsettled)
+            return None
+        if counted is not None:
+            self._watch.counted(epoch.round, epoch.lag)
+            self._watch.operator.records.inc(counted.records)
+        self._watch.operator.lag_barriers.set(epoch.waiting)
+        return counted
+
+    def _follow_epochs(self) -> None:
+        """Begin with the epoch that is open, unless it is the one that is counted."""
+        if self._journal is None:
+            self._journal = EpochJournal(self._settings, self._key)
+        else:
+            self._journal.read_on()
+        last = self._journal.last
+        if last is None or not self._journal.last_is_open or last.epoch.number not in self._journal.started:
+            return  # the worker is about to open one
+        if self._epoch is None or last.epoch.nonce != self._epoch.epoch.nonce:
+            self._begin(last, self._journal)
+
+    def _begin(self, opened: EpochOpened, journal: EpochJournal) -> None:
+        key = self._key()
+        check_key(opened, key)
+        opened.epoch.check_settings(self._settings)
+        cores = self._spark.session.sparkContext.defaultParallelism
+        epoch = EngineEpoch(self._settings, opened, journal, key, self._folder, self._run, cores)
+        self.close()
+        book = SchemaBook(key, opened.epoch.nonce)
+        self._settler = settler_of(self._settings, opened.epoch, book, self._watch, self._stopping)
+        if self._settler is not None:
+            self._settler.begin()
+            epoch.schemas = [*filter(None, schema_records(self._settings))]
+        self._epoch = epoch
+        self._watch.began(epoch.epoch, epoch.round)
+        logger.info("stream %s: epoch %d, round %d", self._settings.stream, opened.epoch.number, epoch.round)
+
+    async def _settle(self, epoch: EngineEpoch, unsettled: UnsettledSchemas) -> None:
+        """Ask what the schemas are that records name; if nobody tells just now, a little time has passed."""
+        assert self._settler is not None, "only what names schemas lacks any"
+        if await self._settler.settle(unsettled.heads):
+            epoch.schemas = [*filter(None, await asyncio.to_thread(schema_records, self._settings))]
+
+    def _run(self, tasks: Any, number: int) -> Iterator[bytes]:
+        """See `RunsTasks`."""
+        session = self._spark.session
+        parallel = min(number, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
+        with told(session):
+            found = session.range(0, number, 1, parallel).mapInArrow(tasks, ANSWER).toArrow()
+        answers = dict(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
+        yield from (answers[task] for task in range(number))

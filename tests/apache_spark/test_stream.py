@@ -1,0 +1,115 @@
+"""A stream that Apache Spark counts: killed in any of its processes, it gives the releases of one worker.
+
+Its broker is a real Apache Kafka, whatever `--kafka` says.
+"""
+
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dp.releases.release import decode_release
+from tests.apache_spark.own_servers import own_servers
+from tests.system.example_events import some_events
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.test_verify_commands import run
+from tests.system.ticking import NO_MORE, TICKS, open_epoch
+from tests.system.waiting import GIVE_UP_SECONDS
+
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'stream_dp[spark]'")
+
+PARTITIONS, APART = 3, 8
+SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"every-{APART}", "at_least": 2}
+SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 255, **TICKS, **NO_MORE}
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Stream]:
+    with (
+        own_servers(tmp_path / "servers") as servers,
+        small_stream(
+            servers.kafka, servers.redis_url, "shop", tmp_path, partitions=PARTITIONS, **SPARK
+        ) as found,
+    ):
+        open_epoch(found)
+        yield found
+
+
+class Engine:
+    """`stream-dp spark` with two executors' worth of Python processes, in a folder of its own."""
+
+    def __init__(self, stream: Stream, folder: Path) -> None:
+        self.stream, self.state, self.scratch = stream, folder / "state", folder / "scratch"
+        for each in (self.state, self.scratch):
+            each.mkdir(mode=0o700, parents=True)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = "-c", "from stream_dp.cli import main; main()", "spark", "--state", str(self.state)
+        process = self.stream.start_faust(*words)
+        assert isinstance(process, subprocess.Popen)
+        self.process = process
+
+    def kill(self, victim: str) -> None:
+        """Kill a process of the engine: the driver, the Java process of Spark or one that counts."""
+        assert self.process is not None
+        driver = self.process.pid
+        if victim == "driver":
+            os.kill(driver, signal.SIGKILL)
+            self.process.wait(GIVE_UP_SECONDS)
+            return
+        java = _children(driver)
+        pids = java if victim == "java" else [each for one in java for each in _below(one)]
+        if pids:
+            os.kill(random.choice(pids), signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(each) for each in found.split()]
+
+
+def _below(pid: int) -> list[int]:
+    children = _children(pid)
+    return [*children, *(each for child in children for each in _below(child))]
+
+
+def feed(stream: Stream, first: int, last: int) -> None:
+    for number in range(first, last + 1):
+        events = some_events(24, seed=number)
+        stream.spread(events, PARTITIONS)
+        stream.close_rounds(1_000 * number)
+
+
+def test_spark_counts_a_stream_whoever_is_killed(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, worker = Engine(stream, tmp_path / "spark"), stream.start()
+    here = f"--master local[2,4] --conf spark.local.dir={engine.scratch} pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", here)
+    engine.start()
+    for number, victim in enumerate(["", "task", "driver", "task", "java", "task", ""], 1):
+        feed(stream, (number - 1) * APART + 1, number * APART)
+        if victim:
+            engine.kill(victim)
+        if victim in ("driver", "java"):
+            assert engine.process is not None
+            if victim == "java":
+                assert engine.process.wait(GIVE_UP_SECONDS) == 2, "it says that Spark has ended"
+            engine.start()
+        last = number * APART
+        stream.wait_until_round(last, worker)
+    assert engine.process is not None
+    engine.process.terminate()
+    assert ended(engine.process) == 0
+    worker.terminate()
+    assert ended(worker) == 0
+    stream.check_releases()
+    shown = decode_release(stream.releases()[-1].value or b"")
+    assert len({*(shown.found or [])}) > 1, "labels are found at several tests"
+    assert run(stream, "verify", "--json").exit_code == 0

@@ -1,0 +1,288 @@
+"""A stream that an engine counts, turn by turn, on real servers: its bytes are those of one worker.
+
+Tasks run in this process; tests/apache_spark runs them on Spark.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stream_dp.config.settings import Settings, SettingsError
+from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
+from stream_dp.releases.release import decode_release
+from stream_dp.spark import engine as engine_module
+from stream_dp.spark.engine import EngineEpoch
+from stream_dp.spark.engine_state import StateFile
+from stream_dp.spark.label_counts import LabelFiles, LabelsDamaged
+from stream_dp.spark.tasks import close_process
+from stream_dp.verification.rebuild import rebuild
+from tests.system.epoch_steps import lose_state
+from tests.system.example_events import some_events
+from tests.system.partitioned import PARTITIONS
+from tests.system.streams import Stream, ended, small_stream
+from tests.system.test_verify_commands import run
+from tests.system.ticking import NO_MORE, TICKS, open_epoch
+
+APART = 4
+SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"every-{APART}", "at_least": 2}
+SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 63, **TICKS, **NO_MORE}
+
+
+class Died(Exception):
+    """Stands for a process that ends in the middle of a step."""
+
+
+def in_this_process(tasks: Any, number: int) -> Iterator[bytes]:
+    """See `RunsTasks`; the tasks that finish first are the last ones."""
+    answers: dict[int, bytes] = {}
+    for task in reversed(range(number)):
+        [batch] = tasks([pa.record_batch({"id": pa.array([task], pa.int64())})])
+        answers[batch.column(0)[0].as_py()] = batch.column(1)[0].as_py()
+    yield from (answers[task] for task in range(number))
+
+
+class Engines:
+    """Engines of one stream that follow each other, in one folder."""
+
+    def __init__(self, stream: Stream, folder: Path) -> None:
+        self.stream, self.folder = stream, folder
+        self._epoch: EngineEpoch | None = None
+
+    def work(self) -> None:
+        """Count all that barriers have closed, in the epoch that is open."""
+        journal = EpochJournal(self.stream.settings, self.stream.key)
+        opened = journal.last
+        assert opened is not None
+        if self._epoch is None or self._epoch.epoch.nonce != opened.epoch.nonce:
+            place = self.stream.key(), self.folder, in_this_process, 2
+            self._epoch = EngineEpoch(self.stream.settings, opened, journal, *place)
+        self._epoch.read_barriers()
+        while self._epoch.turn():
+            pass
+
+    def begin_again(self) -> None:
+        """What the next one knows is in the folder alone."""
+        self._epoch = None
+
+    @property
+    def files(self) -> list[Path]:
+        """What is in the folder."""
+        return sorted(path for path in self.folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=PARTITIONS, **SPARK) as stream:
+        open_epoch(stream)
+        yield stream
+
+
+@pytest.fixture
+def engines(stream: Stream, tmp_path: Path) -> Iterator[Engines]:
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    yield Engines(stream, folder)
+    close_process()
+
+
+def feed(stream: Stream, first: int, last: int) -> None:
+    """Events in all partitions, and a barrier behind each two dozen; every third one closes nothing."""
+    for number in range(first, last + 1):
+        if number % 3:
+            stream.spread(some_events(24, seed=number), PARTITIONS)
+        stream.close_rounds(1_000 * number)
+
+
+def released(stream: Stream, **changed: Any) -> None:
+    """Let a worker release all that there is, and end."""
+    last = stream.uninterrupted()[0].round
+    assert stream.run(until_round=last, **changed) == 0
+
+
+def test_a_worker_releases_what_an_engine_counts(stream: Stream, engines: Engines) -> None:
+    worker = stream.start()
+    for first in range(1, 5 * APART, 5):
+        feed(stream, first, first + 4)
+        engines.work()
+        stream.wait_until_round(first + 4, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    pipeline = stream.check_releases()
+    shown = decode_release(stream.releases()[-1].value or b"")
+    assert len({*(shown.found or [])}) > 1, "labels are found at several tests"
+    hidden = set(pipeline.histogram.state().labels) - set(shown.labels)
+    assert hidden
+    assert not hidden & set(stream.checkpoint().state.labels), "the worker knows what is shown alone"
+    certificate = json.loads(run(stream, "verify", "--json").stdout)
+    assert certificate["verdict"] == "identical"
+
+
+def steps() -> list[tuple[Any, str]]:
+    """What an engine does in a turn, by owner and name."""
+    tasks = [(EngineEpoch, name) for name in ("_counted", "_rounds", "_tested", "_joined", "_send")]
+    files = [(LabelFiles, "write"), (LabelFiles, "write_texts")]
+    return [*tasks, *files, (StateFile, "write"), (StateFile, "remove_others")]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
+    stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    monkeypatch.setattr(engine_module, "MOST_FILES", 3)
+    number, reached = 0, set[str]()
+    for owner, name in steps():
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, _dying(getattr(owner, name), after))
+            for _ in range(APART):
+                number += 1
+                feed(stream, number, number)
+                try:
+                    engines.work()
+                except Died:
+                    reached.add(name)
+                    break
+        engines.begin_again()
+    assert reached == {name for _, name in steps()}
+    engines.work()
+    released(stream)
+    stream.check_releases()
+
+
+def _dying(step: Callable[..., Any], after: bool) -> Callable[..., Any]:
+    def dies(*given: Any) -> Any:
+        if after:
+            step(*given)
+        raise Died
+
+    return dies
+
+
+def test_turns_may_be_cut_anywhere(
+    stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    feed(stream, 1, 3 * APART + 1)
+    engines.work()
+    monkeypatch.setattr(engine_module, "MOST_ROUNDS", 1)
+    (tmp_path / "other").mkdir()
+    Engines(stream, tmp_path / "other").work()
+    kafka, topic = stream.settings.kafka_address, stream.settings.counts
+    records = [each.value for each in log.read(kafka, topic, 0, log.offsets(kafka, topic).end)]
+    assert records[: len(records) // 2] == records[len(records) // 2 :]
+    released(stream)  # what comes twice is passed over
+    stream.check_releases()
+
+
+def test_an_engine_without_its_folder_counts_the_epoch_again(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, APART + 2)
+    engines.work()
+    released(stream)
+    for file in engines.files:
+        file.unlink()
+    engines.begin_again()
+    feed(stream, APART + 3, 2 * APART + 3)
+    engines.work()
+    released(stream)
+    stream.check_releases()
+
+
+def test_a_changed_file_is_refused(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, APART + 2)
+    engines.work()
+    contents = {file: file.read_bytes() for file in engines.files}
+    feed(stream, APART + 3, 2 * APART)
+    for file, content in contents.items():
+        flipped = bytearray(content)
+        flipped[-1] ^= 1
+        for changed in (bytes(flipped), content[:-1], None):
+            if changed is None:
+                file.unlink()
+            else:
+                file.write_bytes(changed)
+            engines.begin_again()
+            if changed is None and file.name == "state":
+                continue  # without it the epoch is counted again
+            with pytest.raises(LabelsDamaged, match="stop the engine, remove the folder"):
+                engines.work()
+        file.write_bytes(content)
+    engines.begin_again()
+    engines.work()
+    released(stream)
+    stream.check_releases()
+
+
+def test_a_stream_moves_to_an_engine_and_back_without_a_new_epoch(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, APART + 1)
+    released(stream, engine="worker")
+    engines.work()
+    feed(stream, APART + 2, 3 * APART)
+    engines.work()
+    released(stream)
+    assert 'set engine = "spark" again' in stream.refusal(engine="worker")
+    with stream.redis() as redis:
+        assert rebuild(stream.settings, redis, replace=True).state.round == 3 * APART
+    feed(stream, 3 * APART + 1, 4 * APART + 1)
+    released(stream, engine="worker")
+    stream.check_everything()
+    assert stream.checkpoint().epoch.number == 1
+
+
+def test_a_worker_that_lost_its_state_goes_on_after_a_rebuild(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, APART + 1)
+    engines.work()
+    released(stream)
+    lose_state(stream)
+    with stream.redis() as redis:
+        rebuild(stream.settings, redis)
+    feed(stream, APART + 2, 2 * APART + 1)
+    engines.work()
+    released(stream)
+    stream.check_releases()
+
+
+def test_rolling_epochs_carry_labels_on(stream: Stream, engines: Engines) -> None:
+    worker = stream.start(at_horizon="roll")
+    feed(stream, 1, 70)
+    engines.work()
+    stream.wait_until_logged("epoch 2, round 0")
+    engines.work()
+    stream.wait_until(lambda: decode_release(stream.releases()[-1].value or b"").round == 7, worker)
+    worker.terminate()
+    assert ended(worker) == 0
+    _, expected = stream.uninterrupted()
+    found = [each.value or b"" for each in stream.releases()]
+    second = [value for value in found if decode_release(value).epoch == 2]
+    assert second == [each.value for each in expected.releases]
+    assert 0 in (decode_release(second[0]).found or []), "it knows what the first epoch has shown"
+
+
+def test_records_that_no_engine_of_the_stream_wrote_are_refused(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, 2)
+    engines.work()
+    kafka, topic = stream.settings.kafka_address, stream.settings.counts
+    [first, _] = log.read(kafka, topic, 0, 2)
+    flipped = bytearray(first.value or b"")
+    flipped[len(flipped) // 2] ^= 1
+    stream.rewrite(topic, [Record(0, 1_000, None, bytes(flipped))])
+    assert "with this stream's noise key" in stream.refusal()
+    stream.rewrite(topic, [Record(0, 1_000, None, b"no counted round")])
+    assert "is not a counted round of this version" in stream.refusal()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"rounds": "per-event"}, 'set rounds = "ticks"'),
+        ({"mechanism": "binary", "discover": "default", "at_least": 1}, 'or set mechanism = "blt"'),
+        ({"discover": "every-round", "at_least": 1}, "an engine finds labels at tests"),
+        ({"unit": "user", "items_per_user": 3}, 'set unit = "event"'),
+    ],
+)
+def test_what_an_engine_cannot_count_is_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        Settings(stream="shop", **{**SPARK, **changed})
