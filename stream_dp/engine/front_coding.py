@@ -61,6 +61,29 @@ def _header(coded, place):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def find_starts(coded, used, size, number, starts):  # type: ignore[no-untyped-def]
+    """Note in `starts` where labels stand whose code begins at `used`; returns how long the longest of them is.
+
+    There are `number` of them, after `size` others.  Where the code is of another number of labels, or of none,
+    returns -1.
+    """
+    place, longest, before = used, 0, 0
+    for row in range(size, size + number):
+        if place + 2 > len(coded) or (coded[place + 1] == _MOST and place + MOST_BESIDE > len(coded)):
+            return -1
+        first = row % CHUNK == 0
+        if first:
+            starts[row // CHUNK] = place
+        shared, rest, place = _header(coded, place)
+        place += rest
+        if shared and (first or (row > size and shared > before)):
+            return -1
+        before = shared + rest
+        longest = max(longest, before)
+    return longest if place == len(coded) else -1
+
+
+@compiled
 def measure(coded, starts, rows, lengths):  # type: ignore[no-untyped-def]
     """The lengths of the labels in `rows`."""
     for i in range(len(rows)):

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import grown
-from stream_dp.engine.front_coding import CHUNK, MOST_BESIDE, encode, measure, measure_all, spell, spell_all
+from stream_dp.engine.front_coding import (
+    CHUNK,
+    MOST_BESIDE,
+    encode,
+    find_starts,
+    measure,
+    measure_all,
+    spell,
+    spell_all,
+)
 
 AT_ONCE = 10_000
 """So many labels at a time are made objects of, where all of them are needed in turn."""
@@ -82,21 +91,39 @@ class LabelTexts(Sequence[str]):
         self._size = size
 
     def copy(self) -> "LabelTexts":
-        """The same labels, which grow by themselves."""
+        """The same labels, which grow by themselves; where there is no room to grow, both share what they have."""
         found = LabelTexts()
-        found._coded, found._starts = self._coded[: self._used].copy(), self._starts.copy()
+        has_room = self._used < len(self._coded)
+        found._coded = self._coded[: self._used].copy() if has_room else self._coded
+        found._starts = self._starts[: -(-self._size // CHUNK)]
         found._used, found._size, found._longest = self._used, self._size, self._longest
         found._last = self._last
         return found
 
-    def since(self, start: int) -> "LabelTexts":
-        """A copy of those from place `start` on."""
-        if not start:
-            return self.copy()
-        rest = LabelTexts()
-        for text, ends in self.packed(start, self._size):
-            rest.extend_packed(text, ends)
-        return rest
+    @property
+    def code_bytes(self) -> int:
+        """How many bytes `code` takes, which follow from the labels alone."""
+        return self._used
+
+    def code(self, start: int = 0) -> NDArray[np.uint8]:
+        """What `extend_code` reads, from byte `start` on; what was added to the labels was added to its end."""
+        return self._coded[start : self._used]
+
+    def extend_code(self, code: NDArray[np.uint8], labels: int) -> None:
+        """Append so many labels by what `code` had in addition for them.  Raises ValueError for anything else."""
+        if not labels and not len(code):
+            return
+        if not 0 < 2 * labels <= len(code):
+            raise ValueError("this is not the code of so many labels")
+        used, size = self._used + len(code), self._size + labels
+        joined = code if not self._used else np.concatenate([self._coded[: self._used], code])
+        starts = grown(self._starts, size // CHUNK + 1)
+        longest = find_starts(joined, self._used, self._size, labels, starts)
+        if longest < 0:
+            raise ValueError("this is not the code of so many labels")
+        self._coded, self._used, self._starts, self._size = joined, used, starts, size
+        self._longest = max(self._longest, longest)
+        self._last = np.frombuffer(self.take(np.array([size - 1]))[0], np.uint8)
 
     def take(self, rows: NDArray[Any]) -> list[bytes]:
         """The UTF-8 of the labels in `rows`, integers."""
@@ -121,11 +148,6 @@ class LabelTexts(Sequence[str]):
             text, spelt = np.empty(int(lengths.sum()), np.uint8), np.empty(self._longest, np.uint8)
             spell_all(self._coded, self._starts, part.start, len(lengths), text, spelt)
             yield text, np.cumsum(lengths)
-
-    def encoded(self, start: int, end: int) -> Iterator[list[bytes]]:
-        """The labels from `start` up to `end` as UTF-8, `AT_ONCE` at a time."""
-        for text, ends in self.packed(start, end):
-            yield cut(text, ends)
 
 
 def cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:

@@ -68,6 +68,7 @@ class SeenLabels:
     def extend(self, labels: Sequence[str], start: int = 0) -> None:
         """Add those from place `start` on, which were never seen and differ.  Raises ValueError for any others."""
         texts, known = LabelTexts.of(labels), len(self)
+        self._make_room(known, known + len(texts) - start)
         if is_all := not known and not start:
             self.texts = texts.copy()
         for text, ends in texts.packed(start, len(texts)):
@@ -120,21 +121,25 @@ class SeenLabels:
     def _add_ids(self, ids: NDArray[np.uint64], known: int) -> None:
         """Append the identities of labels from row `known` on.  Raises ValueError for a label that is there twice."""
         size = known + len(ids)
-        self._ids = grown(self._ids, size)
+        self._make_room(known, size)
         self._ids[known:size] = ids
-        first = known
-        if size > _FULLEST * len(self._slots):
-            slots = len(self._slots)
-            while size > _FULLEST * slots:
-                slots *= 2
-            self._slots, first = np.full(slots, _EMPTY, np.int32), 0
-        alike = np.zeros(size - first, np.bool_)
-        _place(self._slots, self._ids, first, alike)
-        for row in (first + np.flatnonzero(alike)).tolist():
+        alike = np.zeros(len(ids), np.bool_)
+        _place(self._slots, self._ids, known, alike)
+        for row in (known + np.flatnonzero(alike)).tolist():
             same = np.flatnonzero(np.all(self._ids[: row + 1] == self._ids[row], axis=1))
             *others, own = self.texts.take(same)
             if own in others:
                 raise ValueError("a label is there twice")
+
+    def _make_room(self, known: int, size: int) -> None:
+        """For `size` labels, of which `known` have their identities."""
+        self._ids = grown(self._ids, size)
+        slots = len(self._slots)
+        if size > _FULLEST * slots:
+            while size > _FULLEST * slots:
+                slots *= 2
+            self._slots = np.full(slots, _EMPTY, np.int32)
+            _place(self._slots, self._ids, 0, np.zeros(known, np.bool_))
 
     def _homes(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         return (ids[:, 1] & np.uint64(len(self._slots) - 1)).astype(np.int64)

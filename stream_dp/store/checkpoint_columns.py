@@ -19,30 +19,13 @@ from stream_dp.store.checkpoint_records import (
     Checkpoint,
     ColumnMeta,
     Meta,
-    damaged,
 )
 from stream_dp.store.seals import Seal, Seals
-
-
-def label_pieces(labels: LabelTexts, start: int = 0) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """What labels from `start` on are sealed as: their text one after the other, and how long each of them is."""
-    parts = labels.packed(start, len(labels))
-    yield "labels", (text.tobytes() for text, _ in parts)
-    yield "lengths of labels", iter([labels.lengths(start, len(labels)).astype("<u4").tobytes()])
 
 
 def first_seal(seals: Seals, nonce: bytes, column: ColumnMeta) -> Seal:
     """The seal of a column that holds nothing yet."""
     return seals.of(column.name, nonce, column.version, column.dtype)
-
-
-def add_labels(labels: LabelTexts, texts: list[bytes]) -> None:
-    """Append what should be UTF-8.  Raises `StateDamaged`."""
-    try:
-        b"\n".join(texts).decode()  # no character goes on over a line's end
-    except UnicodeDecodeError:
-        raise damaged("labels") from None
-    labels.extend(texts)
 
 
 def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topics: dict[str, str]) -> Meta:
@@ -55,6 +38,7 @@ def meta_of(checkpoint: Checkpoint, columns: list[ColumnMeta], number: int, topi
         state.counter.round,
         state.history,
         len(state.labels),
+        LabelTexts.of(state.labels).code_bytes,
         len(checkpoint.pairs),
         columns,
         state.counter.tweaks,

@@ -83,8 +83,8 @@ class Closing(msgspec.Struct, frozen=True):
 class Meta(msgspec.Struct):
     """The small part of a checkpoint; `releases_offset` is where the releases after it begin.
 
-    `topics` are the identities that the broker gave for the stream's topics, by name.  While `labels_version` stays the
-    same, labels are only added.
+    `topics` are the identities that the broker gave for the stream's topics, by name.  `label_bytes` is what the labels
+    take, packed (label_texts.py).  While `labels_version` stays the same, labels are only added.
     """
 
     format: int
@@ -93,6 +93,7 @@ class Meta(msgspec.Struct):
     round: _Count
     history: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
     labels: _Count
+    label_bytes: _Count
     pairs: _Count
     columns: list[ColumnMeta]
     tweaks: dict[_Count, _Head]

@@ -6,8 +6,8 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
     closing         the epoch that is about to be closed, and where: the one that took over last has said so
     meta            epoch, round, history, position, columns, number of labels and of bytes of pairs, checkpoint number,
                     and the digests of all that follows
-    labels          list of labels in the order in which they were first admitted; where labels are forgotten, the list
-                    begins anew whenever some were
+    labels          the labels in the order in which they were first admitted, packed, as a list of pages
+                    (label_pages.py); where labels are forgotten, the list begins anew whenever some were
     pairs           where the privacy unit is the user, which items of which user were admitted: PAIR_BYTES a pair, a
                     list of the bytes that each checkpoint added
     counts          int32 per label, packed
@@ -34,13 +34,11 @@ from redis import Redis
 from redis.client import Pipeline as Transaction
 from redis.exceptions import WatchError
 
-from stream_dp.engine.label_texts import AT_ONCE, LabelTexts
+from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoint_columns import (
-    add_labels,
     columns_of,
     first_seal,
-    label_pieces,
     meta_of,
     state_of,
 )
@@ -58,6 +56,7 @@ from stream_dp.store.checkpoint_records import (
     unpack_meta,
 )
 from stream_dp.store.fence import Fence, Fenced, damage_of, sound
+from stream_dp.store.label_pages import PAGE, from_last_page, read_pages, with_code, write_pages
 from stream_dp.store.seals import Seal, Seals
 
 __all__ = [
@@ -98,20 +97,24 @@ class _Held:
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """The labels of a checkpoint that was loaded, and their seals: a later one of the epoch begins with them."""
+    """The labels of a checkpoint that was loaded, and their seal: a later one of the epoch begins with them."""
 
     nonce: bytes
     labels: LabelTexts
-    seals: dict[str, Seal]
+    seal: Seal
 
 
 @dataclass
 class PreparedCheckpoint:
-    """A checkpoint as bytes: the worker may go on while it is written."""
+    """A checkpoint as bytes: the worker may go on while it is written.
+
+    `label_code` is that of labels from the last page on that Redis has, which has `labels_there` bytes in all.
+    """
 
     meta: Meta
     packed_meta: bytes
-    new_labels: LabelTexts
+    label_code: bytes
+    labels_there: int
     new_pairs: bytes
     writes: list[_Write]
     dead_columns: set[str]
@@ -129,9 +132,10 @@ class PreparedCheckpoint:
             for name, seal in self.before.seals.items()
             if not (self.forgets_pairs if name == "pairs" else self.forgets_labels)
         }
+        added = {"labels": self.label_code[self.labels_there % PAGE :], "pairs": self.new_pairs}
         seals = {
-            name: begun.get(name, self.seals.of(name, nonce)).followed_by_all(pieces)
-            for name, pieces in (*label_pieces(self.new_labels), ("pairs", [self.new_pairs]))
+            name: begun.get(name, self.seals.of(name, nonce)).followed_by(piece)
+            for name, piece in added.items()
         } | {write.name: write.seal.followed_by(write.cells) for write in self.writes}
         digests = {name: seal.digest for name, seal in seals.items()}
         return _Held(pack("meta", self.packed_meta, self.seals, digests), self.meta, seals)
@@ -219,8 +223,7 @@ class CheckpointStore:
 
     def known_labels(self, nonce: bytes, labels: Sequence[str]) -> KnownLabels:
         """The labels of the checkpoint that was loaded last, which is of the epoch with this nonce, and their seals."""
-        seals = {name: self._held.seals[name] for name, _ in label_pieces(LabelTexts())}
-        return KnownLabels(nonce, LabelTexts.of(labels).since(0), seals)  # theirs may grow
+        return KnownLabels(nonce, LabelTexts.of(labels).copy(), self._held.seals["labels"])  # theirs may grow
 
     def check_unread(self) -> None:
         """Read the labels that `load` has not.  Raises `StateDamaged` where Redis holds others."""
@@ -228,23 +231,17 @@ class CheckpointStore:
         if known is None:
             return
         assert self._seals is not None
-        labels = LabelTexts()
-        self._read_labels(labels, len(known.labels))
-        for name, pieces in label_pieces(labels):
-            if self._seals.of(name, known.nonce).followed_by_all(pieces).digest != known.seals[name].digest:
-                raise damaged("labels")
-
-    def _read_labels(self, labels: LabelTexts, end: int) -> None:
-        """Append labels up to place `end`, as far as Redis holds them."""
-        with damage_of("labels"):
-            for first in range(len(labels), end, AT_ONCE):
-                part: Any = self._redis.lrange(self._key("labels"), first, min(first + AT_ONCE, end) - 1)
-                add_labels(labels, part)
+        seal, left = self._seals.of("labels", known.nonce), known.labels.code_bytes
+        for page in read_pages(self._redis, self._key("labels"), 0, -(-left // PAGE)):
+            seal = seal.followed_by(page[:left])
+            left -= min(left, len(page))
+        if seal.digest != known.seal.digest:
+            raise damaged("labels")
 
     def _load(self, seals: Seals, check: str, known: KnownLabels | None) -> Checkpoint | None:
         """See `load`.  Raises `WatchError` where a checkpoint came between.
 
-        Labels are only added to, mostly, so nearly all of them are read before the transaction, a few at a time.
+        Labels are only added to, mostly, so all full pages are read before the transaction, some at a time.
         """
         with damage_of("meta"):
             first: Any = self._redis.get(self._key("meta"))
@@ -253,9 +250,10 @@ class CheckpointStore:
         begun, _ = unpack_meta(first, seals, check)
         if known is not None and known.nonce != begun.epoch.nonce:
             known = None
-        labels = known.labels.since(0) if known is not None else LabelTexts()
-        there = len(labels)
-        self._read_labels(labels, begun.labels)
+        labels = known.labels if known is not None else LabelTexts()
+        skipped, page = labels.code_bytes % PAGE, labels.code_bytes // PAGE
+        full = max(page, begun.label_bytes // PAGE)
+        code = bytearray().join(read_pages(self._redis, self._key("labels"), page, full))
         with self._redis.pipeline(transaction=True) as transaction:
             with damage_of("meta"):
                 transaction.watch(self._key("meta"))
@@ -267,30 +265,33 @@ class CheckpointStore:
                 raise WatchError("the labels of this checkpoint are others")
             columns = {column.name: column for column in (counts_meta(meta.labels), *meta.columns)}
             transaction.multi()
-            transaction.lrange(self._key("labels"), len(labels), -1)
+            transaction.lrange(self._key("labels"), full, -1)
             transaction.lrange(self._key("pairs"), 0, -1)
             for name in columns:
                 transaction.get(self._key(name))
             names = "labels", "pairs", *columns
             rest, pieces, *cells = map(sound, names, transaction.execute(raise_on_error=False))
-        add_labels(labels, rest)
+        for last in rest:
+            code += last
+        del code[:skipped]
         pairs = b"".join(pieces)
         found = {name: column or b"" for name, column in zip(columns, cells, strict=True)}
         nonce = meta.epoch.nonce
-        before = known.seals if known else {}
+        begun_seal = known.seal if known is not None else seals.of("labels", nonce)
         held = {
-            name: before.get(name, seals.of(name, nonce)).followed_by_all(pieces)
-            for name, pieces in (*label_pieces(labels, there), ("pairs", [pairs]))
+            "labels": begun_seal.followed_by(code),
+            "pairs": seals.of("pairs", nonce).followed_by(pairs),
         } | {
             name: first_seal(seals, nonce, column).followed_by(found[name])
             for name, column in columns.items()
         }
         wrong = [name for name, seal in held.items() if seal.digest != digests.get(name)]
-        if known is not None and before.keys() & wrong:
+        if known is not None and "labels" in wrong:
             return self._load(seals, check, None)
         if wrong:
             raise damaged(*wrong)
-        if (len(labels), len(pairs)) != (meta.labels, meta.pairs):
+        labels = with_code(labels, code, meta.labels)
+        if (labels.code_bytes, len(pairs)) != (meta.label_bytes, meta.pairs):
             raise damaged("labels", "pairs")
         self._held, self._unread = _Held(packed, meta, held), known
         read = {name: column.unpacked(found[name]) for name, column in columns.items()}
@@ -362,8 +363,8 @@ class CheckpointStore:
             cells = pack_cells(columns[column.name].cells[start:])
             writes.append(_Write(column.name, start * column.row_bytes, cells, seal))
         forgets = before.meta is not None and before.meta.labels_version != state.labels_version
-        there = before.meta.labels if before.meta is not None and not forgets else 0
-        new_labels = LabelTexts.of(state.labels).since(there)
+        labels_there = before.meta.label_bytes if before.meta is not None and not forgets else 0
+        label_code = from_last_page(LabelTexts.of(state.labels), labels_there)
         forgets_pairs = before.meta is not None and _day(before.meta) != _day(checkpoint)
         pairs_there = before.meta.pairs if before.meta is not None and not forgets_pairs else 0
         new_pairs = bytes(checkpoint.pairs[pairs_there:])
@@ -372,7 +373,17 @@ class CheckpointStore:
         meta = meta_of(checkpoint, metas, number, self.topics())
         packed = msgspec.msgpack.encode(meta)
         return PreparedCheckpoint(
-            meta, packed, new_labels, new_pairs, writes, dead, before, self._seals, forgets, forgets_pairs
+            meta,
+            packed,
+            label_code,
+            labels_there,
+            new_pairs,
+            writes,
+            dead,
+            before,
+            self._seals,
+            forgets,
+            forgets_pairs,
         )
 
     def commit(self, prepared: PreparedCheckpoint) -> None:
@@ -400,8 +411,7 @@ class CheckpointStore:
             transaction.delete(self._key("labels"))
         if prepared.forgets_pairs:
             transaction.delete(self._key("pairs"))
-        for part in prepared.new_labels.encoded(0, len(prepared.new_labels)):
-            transaction.rpush(self._key("labels"), *part)
+        write_pages(transaction, self._key("labels"), prepared.label_code, prepared.labels_there)
         for start in range(0, len(prepared.new_pairs), _LARGEST_PIECE):
             transaction.rpush(self._key("pairs"), prepared.new_pairs[start : start + _LARGEST_PIECE])
         for write in prepared.writes:

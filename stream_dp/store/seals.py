@@ -6,7 +6,6 @@ checkpoints a column or a list grows at its end, or is replaced.  The digest of 
 that a checkpoint hashes what it writes and nothing else.
 """
 
-from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -23,15 +22,10 @@ class Seal:
     def __init__(self, so_far: blake2b) -> None:
         self._so_far = so_far
 
-    def followed_by(self, piece: bytes | bytearray) -> "Seal":
+    def followed_by(self, piece: bytes | bytearray | memoryview) -> "Seal":
         """The digest of the same with `piece` after it."""
-        return self.followed_by_all([piece])
-
-    def followed_by_all(self, pieces: Iterable[bytes | bytearray]) -> "Seal":
-        """The same for pieces of which not all are there at once."""
         longer = self._so_far.copy()
-        for piece in pieces:
-            longer.update(piece)
+        longer.update(piece)
         return Seal(longer)
 
     @property

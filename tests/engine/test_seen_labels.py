@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dp.engine.label_texts import LabelTexts
+from stream_dp.engine.label_texts import LabelTexts, cut
 from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
@@ -126,8 +126,8 @@ def test_packed_texts_and_their_identities_are_those_of_each_text(texts: list[by
     rows = np.arange(len(texts))[::-1]
     assert packed.take(rows) == texts[::-1]
     for start in (0, 5):
-        assert [each for part in packed.encoded(start, len(packed)) for each in part] == texts[start:]
         [*parts] = packed.packed(min(start, len(texts)), len(packed))
+        assert [each for part in parts for each in cut(*part)] == texts[start:]
         ids = [noise().packed_label_ids(text, ends) for text, ends in parts]
         assert np.array_equal(np.concatenate([*ids, np.empty((0, 2))]), noise().label_ids(texts[start:]))
 
@@ -138,7 +138,6 @@ def test_packed_texts_are_a_sequence_like_any_other() -> None:
     assert texts == labels
     assert list(texts) == labels
     assert (texts[1:4], texts[-1], texts[0]) == (labels[1:4], "tea time", "tea")
-    assert list(texts.since(2)) == labels[2:]
     assert LabelTexts(labels[:3]).begins(texts)
     assert not LabelTexts(["te", "a"]).begins(texts)
     assert not texts.begins(LabelTexts(labels[:3]))
@@ -147,6 +146,49 @@ def test_packed_texts_are_a_sequence_like_any_other() -> None:
     for place in (5, -6):
         with pytest.raises(IndexError, match="among 5"):
             texts[place]
+
+
+@given(
+    st.lists(st.binary(max_size=40).map(lambda some: b"page" * 99 + some) | st.text(max_size=9), max_size=60)
+)
+def test_texts_are_made_again_from_their_code_which_only_grows(texts: list[bytes | str]) -> None:
+    """Whatever the pieces in which it comes; and who has grown since is not seen by who has not."""
+    labels = [each if isinstance(each, bytes) else each.encode() for each in texts]
+    grown, again, parts = LabelTexts(), LabelTexts(), list[LabelTexts]()
+    for start in range(0, len(labels), 7):
+        before = again.code_bytes
+        grown.extend(labels[start : start + 7])
+        again.extend_code(grown.code(before).copy(), len(grown) - len(again))
+        parts.append(again.copy())
+        again.extend([b"one more"])
+        parts[-1].extend([b"another"])
+        again = LabelTexts()
+        again.extend_code(grown.code(), len(grown))
+    for number, part in enumerate(parts, 1):
+        assert part.take(np.arange(len(part))) == [*labels[: 7 * number], b"another"]
+    assert again == grown
+    assert again.code().tobytes() == grown.code().tobytes()
+
+
+def test_a_code_of_other_labels_is_refused() -> None:
+    texts = LabelTexts(["tea", "teapot", "x" * 300])
+    code = texts.code()
+    for wrong, labels in (
+        (code, 2),
+        (code, 4),
+        (code[:-1], 3),
+        (code[1:], 3),
+        (code[:7], 2),
+        (code[:0], 1),
+        (code, 0),
+        (code, 10**12),
+    ):
+        with pytest.raises(ValueError, match="not the code"):
+            LabelTexts().extend_code(wrong.copy(), labels)
+    shares = code.copy()
+    shares[0] = 1
+    with pytest.raises(ValueError, match="not the code"):
+        LabelTexts().extend_code(shares, 3)
 
 
 def test_what_is_kept_as_objects_is_bounded() -> None:

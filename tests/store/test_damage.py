@@ -1,6 +1,6 @@
 """Nothing that Redis holds is believed: what is not as it was written is refused, and the sentence says what next."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -14,6 +14,7 @@ from redis import Redis
 from stream_dp.config.settings import Settings
 from stream_dp.counters import MECHANISMS
 from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import key_check
@@ -217,7 +218,7 @@ def test_nothing_of_another_stream_or_epoch_or_key_is_taken(redis: Redis) -> Non
     other.process(some_records("binary")[:45])
     redis.delete(PREFIX + "meta", PREFIX + "labels")
     save(redis, other)
-    assert redis.lrange(PREFIX + "labels", 0, -1) == [label.encode() for label in pipeline.state().labels]
+    assert redis_contents.elements(redis, PREFIX + "labels") == [packed(pipeline.state().labels)]
     put(redis, before, PREFIX + "counts")  # the same counts of the same labels, in the same round
     start(redis)
     noise = next(name for name in believed(redis) if ":noise:" in name)
@@ -225,24 +226,27 @@ def test_nothing_of_another_stream_or_epoch_or_key_is_taken(redis: Redis) -> Non
     check_refused(redis)
 
 
+def packed(labels: Sequence[str]) -> bytes:
+    return LabelTexts(labels).code().tobytes()
+
+
 def test_labels_can_neither_be_renamed_nor_change_places_nor_run_into_each_other(redis: Redis) -> None:
-    stopped(redis, "binary")
+    labels = [*stopped(redis, "binary").state().labels]
     name = PREFIX + "labels"
-    labels = redis_contents.elements(redis, name)
     one, two, *rest = labels
     for changed in (
         [two, one, *rest],
         [*labels[::-1]],
         [one + two[:1], two[1:], *rest],
-        [one[:-1] + b"X", two, *rest],
-        [*labels, b"one more"],
-        [one + two, b"", *rest],
+        [one[:-1] + "X", two, *rest],
+        [*labels, "one more"],
+        [one + two, "", *rest],
     ):
         redis.delete(name)
-        redis.rpush(name, *changed)
+        redis.rpush(name, packed(changed))
         check_refused(redis)
     redis.delete(name)
-    redis.rpush(name, *labels)
+    redis.rpush(name, packed(labels))
     start(redis)
 
 
@@ -267,6 +271,8 @@ ODD: dict[str, Callable[[dict[str, Any]], None]] = {
     "a negative round": _with(round=-1),
     "a negative number of labels": _with(labels=-1),
     "too many labels": _with(labels=2**40),
+    "too many bytes of labels": _with(label_bytes=2**40),
+    "too few bytes of labels": _with(label_bytes=1),
     "a number where a text belongs": _with(key_check=7),
     "a history of another length": _with(history=bytes(31)),
     "a tweak that is too long": _with(tweaks={32: bytes(33)}),

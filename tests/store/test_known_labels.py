@@ -1,13 +1,18 @@
 """What a standby has read before its turn is used where it is what Redis has, and a bit that differs is refused."""
 
+from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from redis import Redis
 
+from stream_dp.counters.protocol import CounterState
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, KnownLabels, StateDamaged
+from stream_dp.store.label_pages import PAGE
+from tests.redis_contents import elements
 from tests.store.test_checkpoints import KEY
 from tests.store.test_damage import (
     believed,
@@ -80,12 +85,8 @@ def test_what_is_written_later_goes_on_from_known_labels(redis: Redis, known: Kn
 def test_labels_that_are_known_otherwise_are_read(redis: Redis, known: KnownLabels) -> None:
     expected = start(redis).state.labels
     others = [
-        KnownLabels(
-            known.nonce,
-            LabelTexts(known.labels[::-1]),
-            {n: s.followed_by(b"x") for n, s in known.seals.items()},
-        ),
-        KnownLabels(bytes(16), known.labels, known.seals),
+        KnownLabels(known.nonce, LabelTexts(known.labels[::-1]), known.seal.followed_by(b"x")),
+        KnownLabels(bytes(16), known.labels, known.seal),
     ]
     for other in others:
         assert start_with(redis, other).state.labels == expected
@@ -113,3 +114,44 @@ def test_labels_that_are_gone_are_refused(redis: Redis, known: KnownLabels) -> N
     with pytest.raises(StateDamaged, match="labels"):
         start_with(redis, known)
     check_refused(redis)
+
+
+def test_labels_of_many_pages_come_with_any_number_of_new_ones(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints that add nothing, a label, a page to its last byte, and many pages; read at once and by a standby."""
+    monkeypatch.setattr("stream_dp.store.label_pages._AT_ONCE", 2)
+    texts, pipeline, store = LabelTexts(), pipeline_of("binary"), CheckpointStore(redis, "s")
+    pipeline.process(some_records("binary")[:1])
+    state = pipeline.state()
+    store.take_over()
+    store.load(KEY)
+    to_page_end = (
+        PAGE - 17
+    )  # two labels of a header of 6 bytes each are there then, and 5 bytes for the first label
+    earlier = list[KnownLabels]()
+    for added in (
+        ["tea"],
+        [],
+        ["x" * PAGE],
+        ["y" * to_page_end],
+        ["z"],
+        [f"{n}" * 999 for n in range(999)],
+        ["end"],
+    ):
+        texts.extend([label.encode() for label in added])
+        counts = np.zeros(len(texts), np.int32)
+        state = replace(state, labels=texts, counts=counts, counter=CounterState(1), shown_since=counts)
+        store.commit(store.prepare(Checkpoint(pipeline.epoch, state, pipeline.position, 7, key_check(KEY))))
+        pages = elements(redis, LABELS)
+        assert {len(page) for page in pages[:-1]} <= {PAGE}
+        assert b"".join(pages) == texts.code().tobytes()
+        for known in [None, *earlier]:
+            reader = CheckpointStore(redis, "s")
+            found = reader.load(KEY, known)
+            assert found is not None
+            assert found.state.labels == texts
+            reader.check_unread()
+        earlier.append(known_of(redis))
+    assert len(pages) > 30
+    assert {each.labels.code_bytes for each in earlier} > {2 * PAGE}
