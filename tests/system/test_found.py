@@ -3,16 +3,21 @@
 import json
 import signal
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stream_dp.config.days import days_of
 from stream_dp.releases.release import decode_release
-from stream_dp.verification.rebuild import rebuild
+from stream_dp.verification.rebuild import rebuild, verify_epoch
+from stream_dp.verification.verify import Verdict
 from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_standby import READY, WORKS
+from tests.system.test_user_days import FIRST, HOUR, OWN, ZONE, open_for_all_days
 from tests.system.test_verify_commands import run
 from tests.system.worker_process import STEPS_OF_A_TEST, Kill
 
@@ -20,12 +25,31 @@ APART = 20
 KILLED = -signal.SIGKILL
 
 
+KILLS = [Kill(step, after=after) for step in STEPS_OF_A_TEST for after in (False, True)]
+AROUND = [
+    Kill("compute", 2),
+    Kill("send a batch", 2, after=True),
+    Kill("prepare a checkpoint", 2),
+    Kill("queue the checkpoint's commands", after=True),
+    Kill("write a checkpoint", after=True),
+    Kill("measure", 2),
+    Kill("show what is found", 2, after=True),
+]
+FOUND: dict[str, Any] = {
+    "mechanism": "blt",
+    "discover": f"every-{APART}",
+    "at_least": 3,
+    "epsilon": 20.0,
+    "delta": 0.2,
+    "horizon": 255,
+    "checkpoint_every": "9",
+}
+
+
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
     """Checkpoints come before, at and behind tests."""
-    changed = {"mechanism": "blt", "discover": f"every-{APART}", "at_least": 3, "epsilon": 20.0, "delta": 0.2}
-    changed |= {"horizon": 255, "checkpoint_every": "9"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **FOUND) as stream:
         yield stream
 
 
@@ -33,9 +57,8 @@ def test_whatever_dies_at_a_test_the_releases_are_those_of_a_worker_that_never_s
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.feed(some_events(4 * APART + 5, seed=1))
-    once = [Kill(step, after=after) for step in STEPS_OF_A_TEST for after in (False, True)]
     later = [Kill("compute", 3), Kill("send a batch", 3, after=True), Kill("write a checkpoint", after=True)]
-    for kill in [*once, *later, Kill("measure", 2), Kill("show what is found", 1, after=True)]:
+    for kill in [*KILLS, *later, Kill("measure", 2), Kill("show what is found", 1, after=True)]:
         assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
     assert stream.run(until_round=4 * APART + 5) == 0
     before = stream.logged().count(WORKS)
@@ -68,3 +91,47 @@ def test_whatever_dies_at_a_test_the_releases_are_those_of_a_worker_that_never_s
     assert "No label that fewer than 3 events hold is ever shown" in " ".join(
         run(stream, "statement").stdout.split()
     )
+
+
+def check_found(stream: Stream, until_round: int) -> None:
+    """After kills: the same bytes, from several tests, with what the users have brought; and computed again."""
+    assert stream.run(until_round=until_round) == 0
+    stream.check_everything()
+    last = decode_release(stream.releases()[-1].value or b"")
+    assert len({*(last.found or [])}) > 1, "labels are found at several tests"
+    assert stream.checkpoint().pairs
+    with stream.redis() as redis:
+        assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.IDENTICAL
+        rebuild(stream.settings, redis, replace=True)
+    stream.check_everything()
+
+
+def test_users_are_counted_once_whatever_dies_at_a_test(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """What a user has used up before a test is used up after it, also where the test found the label meanwhile."""
+    changed = {**FOUND, "unit": "user", "items_per_user": 3}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+        stream.feed(some_events(8 * APART + 5, seed=3, users=90))
+        for kill in [*KILLS, *AROUND]:
+            assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
+        check_found(stream, 8 * APART + 5)
+
+
+def test_days_of_users_go_on_whatever_dies_at_a_test(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Tests come every three rounds and days end every four, so each round of a day has its test."""
+    changed = {**FOUND, **OWN, "discover": "every-3", "checkpoint_every": "2"}
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+        open_for_all_days(stream)
+        events = iter(some_events(2_000, seed=4, users=30))
+        for day in range(FIRST, FIRST + 12):
+            begins, next_begins = days_of(ZONE).begins(day), days_of(ZONE).begins(day + 1)
+            stream.close_rounds(begins)
+            for at in (begins + HOUR, begins + 9 * HOUR, begins + 17 * HOUR, next_begins - 1_000):
+                stream.feed(list(islice(events, 30)))
+                stream.close_rounds(at)
+        for kill in [*KILLS, *AROUND]:
+            assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
+        check_found(stream, 48)
