@@ -214,9 +214,9 @@ _NOTES = {
     "each-round": "the least count that a round picked at random shows with this probability",
 }
 _SETTINGS_OF = {
-    "binary": 'mechanism = "binary"',
-    "blt": 'mechanism = "blt" and discover = "every-round"',
-    DISCOVERY: 'mechanism = "blt" and discover = "default"',
+    "binary": {"mechanism": "binary"},
+    "blt": {"mechanism": "blt", "discover": "every-round"},
+    DISCOVERY: {"mechanism": "blt", "discover": "default"},
 }
 _SEEN = {
     "kept": "of a label whose events are spread evenly, at least so often",
@@ -226,16 +226,21 @@ _SEEN = {
 
 
 def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[str, Any]:
-    """All reports, what they share said once, and by name why the other mechanisms refuse."""
+    """All reports, what they share said once, and by name why the other mechanisms refuse.
+
+    `best` shows the most labels, and `settings` are how a stream gets it.
+    """
     own = {
         report["mechanism"]: {
             name: value for name, value in report.items() if name not in (*_SHARED, "mechanism")
         }
         for report in reports
     }
+    best = min(own, key=lambda name: own[name]["seen_mostly"])
     return {name: reports[0][name] for name in _SHARED if name in reports[0]} | {
         "mechanisms": own,
-        "best": min(own, key=lambda name: own[name]["seen_mostly"]),
+        "best": best,
+        "settings": _SETTINGS_OF[best],
         "refused": refused,
     }
 
@@ -308,7 +313,9 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console.print(table)
     for reason in told["refused"].values():
         console.print(reason)
-    console.print(f"\nThe most labels are shown with {_SETTINGS_OF[told['best']]}.")
+    console.print("\nThe most labels are shown with these settings:\n")
+    for name, value in told["settings"].items():
+        console.print(f'  {name} = "{value}"')
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
         f"half, 95%: {_NOTES[told['shown']]}.\n"

@@ -14,10 +14,13 @@ from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.cli.calibrate_plot import octaves
+from stream_dp.config.settings import Settings
 from stream_dp.counters import COMPARED, MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.registry import DISCRETE
-from stream_dp.planning.comparison import calibrate_each
+from stream_dp.engine.epoch import Epoch
+from stream_dp.planning.comparison import calibrate_each, visibility
+from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.wording import for_viewers, of_units
 from tests.shared import vectors
 
@@ -315,10 +318,20 @@ def test_what_many_days_have_together_never_overflows(epsilon: float, delta: flo
 
 
 @pytest.mark.parametrize(
-    ("horizon", "best", "sentence"),
-    [("65535", "discovery", 'discover = "default"'), ("15", "blt", 'discover = "every-round"')],
+    ("horizon", "best", "discover"), [(65_535, "discovery", "default"), (15, "blt", "every-round")]
 )
-def test_it_says_which_settings_show_the_most_labels(horizon: str, best: str, sentence: str) -> None:
-    words = ("--horizon", horizon)
-    assert told(*words, mechanism=None)["best"] == best
-    assert f'shown with mechanism = "blt" and {sentence}.' in run(*words).stdout
+@pytest.mark.parametrize("unit", ["event", "user"])
+def test_it_picks_the_settings_that_show_the_most_labels(
+    horizon: int, best: str, discover: str, unit: Unit
+) -> None:
+    """Every round looks for labels where tests come too late: an epoch of these settings is what was compared."""
+    words = ("--horizon", f"{horizon}", "--unit", unit)
+    found = told(*words, mechanism=None)
+    assert (found["best"], found["settings"]) == (best, {"mechanism": "blt", "discover": discover})
+    assert f'mechanism = "blt"\n  discover = "{discover}"\n' in run(*words).stdout
+    size = {"items_per_user": found["items_per_event"]} if unit == "user" else {}
+    epoch = Epoch.open(
+        Settings(stream="picked", horizon=horizon, unit=unit, **size, **found["settings"]), 1, 0
+    )
+    seen = visibility(epoch.mechanism, epoch.guarantee).seen_mostly
+    assert seen == min(each["seen_mostly"] for each in found["mechanisms"].values())
