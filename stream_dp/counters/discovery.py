@@ -37,6 +37,7 @@ from stream_dp.counters.blt import BltMechanism, quantile_above, require_share
 from stream_dp.counters.blt_parameters import Gaps
 from stream_dp.counters.discovery_matrix import MOST_TESTS, coefficients, variances_of_tests
 from stream_dp.counters.discovery_schedule import rounds_of_tests
+from stream_dp.counters.noisiest_tests import noisiest_tests
 from stream_dp.counters.protocol import EpochParameters, Promise, RunningCounter
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
@@ -111,11 +112,13 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
 
     def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
         """The largest standard deviation of a count in each of `rounds`, whichever test has found its label."""
-        found = self.sds_since(KNOWN, rounds)
-        for test, begins in enumerate(self.tests, 1):
-            there = rounds >= begins
-            found[there] = np.maximum(found[there], self.sds_since(test, rounds[there]))
-        return found
+        distinct, places = np.unique(rounds, return_inverse=True)
+        noisiest = noisiest_tests(distinct, np.array(self.tests), self._sds_at)
+        found = self.sds_since(KNOWN, distinct)
+        there = noisiest > KNOWN
+        tests = noisiest[there] - 1
+        found[there] = np.maximum(found[there], self._sds_at(tests, distinct[there]))
+        return found[places.reshape(-1)]
 
     @property
     def name(self) -> str:
@@ -157,9 +160,13 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         """
         if test == KNOWN:
             return self.counts.sds(rounds)
-        begins = self.tests[test - 1]
-        of_test = float(self.test_sds[test - 1]) ** 2 + _ROUNDING
-        later = np.where(rounds > begins, self.counts.sds(np.maximum(rounds - begins, 1)), 0.0)
+        return self._sds_at(np.full(len(rounds), test - 1), rounds)
+
+    def _sds_at(self, places: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same for a test of its own in each of `rounds`, by its place in `tests`."""
+        ages = rounds - np.array(self.tests)[places]
+        of_test = self.test_sds[places] ** 2 + _ROUNDING
+        later = np.where(ages > 0, self.counts.sds(np.maximum(ages, 1)), 0.0)
         return np.sqrt(of_test + later**2)
 
     def test_of(self, round_number: int) -> int:

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_matrix import coefficients, variances_of_tests
 from stream_dp.counters.discovery_schedule import FEWEST_ROUNDS, rounds_of_tests
+from stream_dp.counters.noisiest_tests import noisiest_tests
 from stream_dp.counters.protocol import EpochParameters
 from stream_dp.privacy.accounting import gaussian_rho
 from tests.shared import vectors
@@ -88,6 +91,39 @@ def test_the_sd_of_a_count_is_that_of_its_test_and_of_its_age() -> None:
     test, counts = mechanism.test_sds[2] ** 2 + 1 / 12, mechanism.counts.sds(np.array([1, 100])) ** 2
     assert mechanism.sds_since(3, rounds) == pytest.approx(np.sqrt([test, *(test + counts)]))
     assert mechanism.sds_since(0, rounds).tolist() == mechanism.counts.sds(rounds).tolist()
+
+
+@given(st.integers(1, 3_000), st.integers(1, 400), st.lists(st.integers(1, 3_000), min_size=1, max_size=40))
+def test_the_largest_sd_is_that_of_some_test_and_of_none_less(
+    horizon: int, step: int, some: list[int]
+) -> None:
+    """In any rounds, in any order, whatever is larger: the noise of tests or that of later counts."""
+    tests = rounds_of_tests(horizon, min(step, horizon), 1)
+    mechanism = DiscoveryMechanism.of(EpochParameters(horizon, 2, 1e-6, "kept"), 0.5, tests)
+    rounds = np.array([min(each, horizon) for each in some])
+    for test_sd in (mechanism.test_sd, 0.2 * mechanism.test_sd, 5 * mechanism.test_sd):
+        changed = structs.replace(mechanism, test_sd=test_sd)
+        expected = changed.sds_since(0, rounds)
+        for number, begins in enumerate(tests, 1):
+            own = np.where(rounds >= begins, changed.sds_since(number, np.maximum(rounds, begins)), 0.0)
+            expected = np.maximum(expected, own)
+        assert changed.sds(rounds).tolist() == expected.tolist()
+
+
+def test_the_noisiest_of_many_tests_is_found_without_looking_at_all_pairs() -> None:
+    rounds, tests = np.arange(1, 1 << 14), np.arange(1, 1 << 14, 4)
+    asked = 0
+
+    def sds_at(places: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.float64]:
+        nonlocal asked
+        asked += len(places)
+        return np.log(10.0 + places) + np.log(1.0 + at - tests[places])
+
+    found = noisiest_tests(rounds, tests, sds_at)
+    assert found[0] == 1
+    assert np.all(np.diff(found) >= 0)
+    assert 0 < found[-1] < len(tests)
+    assert asked < 15 * (len(rounds) + len(tests))
 
 
 def test_what_computed_noise_may_cost_is_a_thousandth_of_delta() -> None:
