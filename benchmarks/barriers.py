@@ -41,7 +41,6 @@ def _measure(console: Console, broker: str, kafka: str, redis_url: str) -> None:
             redis=redis_url,
             unmetered=True,
             rounds="ticks",
-            mechanism="binary",
         )
         log.create_topics(kafka, settings.events, partitions=partitions)
         log.create_topics(kafka, settings.releases, settings.barriers)

@@ -152,9 +152,7 @@ def _account(console: Console) -> None:
         broken[number // 3 % len(broken)] if number % 3 == 0 else good[number % RECORDS]
         for number in range(FOREIGN)
     ]
-    settings = Settings(
-        stream="shop", horizon=2**17 - 1, mapping=EventsSection(items=_ITEMS), mechanism="binary"
-    )
+    settings = Settings(stream="shop", horizon=2**17 - 1, mapping=EventsSection(items=_ITEMS))
     intake = Intake(Epoch.open(settings, 1, 0), bytes(32), "shop.events")
     closed = intake.process([Record(offset, 0, None, value) for offset, value in enumerate(values)], FOREIGN)
     expected = [

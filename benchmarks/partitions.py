@@ -159,7 +159,6 @@ def settings_of(kafka: str, redis_url: str, stream: str) -> Settings:
         items_per_event=2,
         rounds="ticks",
         write_barriers=False,
-        mechanism="binary",
     )
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.config.settings import Settings
+from stream_dp.counters import DISCOVERY
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
@@ -59,7 +60,6 @@ def main(console: Console) -> None:
                 redis=servers.redis_url,
                 horizon=2**18 - 1,
                 compression=case.compression,
-                mechanism="binary",
             )
             asyncio.run(_run(settings, case))
             [stored] = [file for file in Path(folder).rglob("0.log") if file.parent.name == settings.releases]
@@ -80,8 +80,8 @@ def _compared(settings: Settings, case: Case, stored: bytes) -> tuple[str, ...]:
     labels = decode_release(last.value or b"").labels
     label_bytes = round(sum(len(label.encode()) for label in labels) / len(labels))
     size = len(labels), len(labels), case.events_per_second
-    work = Workload(*size, label_bytes=label_bytes, compression=case.compression)
-    model = plan(work, costs_of("binary", case.compression)).releases_a_day.bytes_a_day
+    work = Workload(*size, label_bytes=label_bytes, compression=case.compression, at_tests=True)
+    model = plan(work, costs_of(DISCOVERY, case.compression)).releases_a_day.bytes_a_day
     return (
         f"{case.name}, {case.events_per_second:,}/s",
         case.compression,

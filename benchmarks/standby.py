@@ -88,7 +88,6 @@ def _row(table: Table, broker: str, labels: int, kafka: str, redis: str, folder:
         epsilon=30.0,
         horizon=2**20 - 1,
         items_per_event=_ITEMS_PER_EVENT[labels],
-        mechanism="binary",
     )
     log.create_topics(kafka, settings.events)
     done = Event()
