@@ -12,7 +12,7 @@ from rich.table import Table
 
 from benchmarks.window_costs import measure_window_costs
 from stream_dp.config.settings import Settings
-from stream_dp.counters import DISCOVERY
+from stream_dp.counters import EVERY_ROUND
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_schedule import rounds_of_tests
@@ -78,7 +78,8 @@ def measure_costs(mechanism: str = "binary", compression: str = "zstd") -> Costs
 
 def _measure_running(mechanism: str) -> dict[str, float]:
     horizon = 2**20 - 1
-    name, tests = ("blt", rounds_of_tests(horizon)) if mechanism == DISCOVERY else (mechanism, ())
+    name = "blt" if mechanism == EVERY_ROUND else mechanism
+    tests = rounds_of_tests(horizon) if mechanism == "blt" else ()
     calibrated, guarantee = calibrate(1.0, 1e-6, horizon, 4, name, tests=tests)
     found: list[float] = []
     for labels, visible, items, brought in (

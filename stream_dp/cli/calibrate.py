@@ -14,7 +14,7 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.output import output
 from stream_dp.cli.pictures import check_picture
-from stream_dp.counters import DISCOVERY, WINDOW
+from stream_dp.counters import EVERY_ROUND
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.registry import DISCRETE
@@ -22,6 +22,7 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.planning.comparison import (
     Calibrated,
     calibrate_each,
+    compared_name,
     counters_asked,
     survey,
     survey_tau,
@@ -36,6 +37,7 @@ def calibrate(
         str | None,
         typer.Option(metavar="NAME", help="One counter in detail; without it, all of them are compared."),
     ] = None,
+    discover: options.Discover = None,
     horizon: Annotated[
         int,
         typer.Option(
@@ -99,16 +101,16 @@ def calibrate(
         raise Mistake(
             f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
         )
-    names, [length] = counters_asked(mechanism, window, [horizon], unit)
+    names, [length] = counters_asked(mechanism, discover, window, [horizon], unit)
     asked = _rounds(rounds, length)
     calibrated, refused = _calibrated(
         names, unit, (length, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
     )
-    mechanism = WINDOW if window else mechanism
+    compared = (mechanism, discover, window) == (None, None, None)
     reports = [_report(*each, asked) for each in calibrated]
     if as_json:
-        typer.echo(json.dumps(_comparison(reports, refused) if mechanism is None else reports[0]))
-    elif mechanism is None:
+        typer.echo(json.dumps(_comparison(reports, refused) if compared else reports[0]))
+    elif compared:
         _print_comparison(_comparison(reports, refused), calibrated[0][1])
     else:
         _print(reports[0], *calibrated[0])
@@ -215,8 +217,8 @@ _NOTES = {
 }
 _SETTINGS_OF = {
     "binary": {"mechanism": "binary"},
-    "blt": {"mechanism": "blt", "discover": "every-round"},
-    DISCOVERY: {"mechanism": "blt", "discover": "default"},
+    EVERY_ROUND: {"mechanism": "blt", "discover": "every-round"},
+    "blt": {"mechanism": "blt", "discover": "default"},
 }
 _SEEN = {
     "kept": "of a label whose events are spread evenly, at least so often",
@@ -231,8 +233,8 @@ def _comparison(reports: list[dict[str, Any]], refused: dict[str, str]) -> dict[
     `best` shows the most labels, and `settings` are how a stream gets it.
     """
     own = {
-        report["mechanism"]: {
-            name: value for name, value in report.items() if name not in (*_SHARED, "mechanism")
+        compared_name(report["mechanism"], report["discover"]): {
+            name: value for name, value in report.items() if name not in _SHARED
         }
         for report in reports
     }
@@ -251,7 +253,7 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
     of_what = "window" if "window" in report else "count"
     factor = (report["rho"] / survey["rho"]) ** 0.5
     rows = [
-        ("mechanism", report["mechanism"]),
+        ("mechanism", compared_name(report["mechanism"], report["discover"])),
         ("window", f"{report['window']:,} rounds, for ever")
         if "window" in report
         else ("horizon", f"{report['horizon']:,} rounds"),
@@ -319,7 +321,7 @@ def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     console.print(
         "\nsd of a count and threshold tau: mean over the rounds, and the highest.\n"
         f"half, 95%: {_NOTES[told['shown']]}.\n"
-        'discovery: blt with discover = "default", where a new label is looked for at tests, and tau is theirs.\n'
+        "blt: a new label is looked for at tests, and tau is theirs; blt every-round: in every round.\n"
         f"survey: Theorem 11 of the survey by Rogers (2023), with {told['survey']['conversion']}."
     )
     console.print(f"\n{_told(guarantee)}")

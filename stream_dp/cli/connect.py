@@ -23,7 +23,7 @@ from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.settings import Settings
-from stream_dp.counters import DISCOVERY
+from stream_dp.counters import EVERY_ROUND
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
@@ -210,8 +210,8 @@ def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Set
     if wanted.items_per_unit is None and wanted.unit == "event":
         settings = msgspec.structs.replace(settings, items_per_event=_items_of(settings, found, public))
     if wanted.discover is None:
-        seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
-        if seen.get(DISCOVERY, 0) > seen.get("blt", 0):  # of few rounds, tests come too late
+        seen = {each.name: each.seen_mostly for each in seen_with_each(settings)}
+        if seen.get("blt", 0) > seen.get(EVERY_ROUND, 0):  # of few rounds, tests come too late
             settings = msgspec.structs.replace(settings, discover="every-round")
     Epoch.open(settings, 1, 0)
     return settings
@@ -274,7 +274,13 @@ def _as_dict(
         "fields": [each._asdict() for each in found.fields],
         "settings": told | {"events": section_of(settings)},
         "costs": [
-            {"mechanism": each.mechanism, "sd": each.sd.mean, "seen": each.seen_mostly} for each in compared
+            {
+                "mechanism": each.mechanism,
+                "discover": each.discover,
+                "sd": each.sd.mean,
+                "seen": each.seen_mostly,
+            }
+            for each in compared
         ],
         "delays": [
             {"discover": each.discover, "rounds": each.rounds, "seen": each.seen_mostly} for each in waits
@@ -302,8 +308,8 @@ def _show(found: Found, settings: Settings, compared: list[Visibility], waits: l
     console.print(facts)
     table = Table("mechanism", "sd of a count", "shown from a count of", box=None, padding=(0, 2, 0, 0))
     for each in compared:
-        mark = "  (proposed)" if each.mechanism == name_of(settings) else ""
-        table.add_row(f"{each.mechanism}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")
+        mark = "  (proposed)" if each.name == name_of(settings) else ""
+        table.add_row(f"{each.name}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")
     console.print(f"\nThe same guarantee with each mechanism, over {settings.horizon:,} rounds:\n")
     console.print(table)
     if waits:

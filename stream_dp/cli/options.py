@@ -62,6 +62,14 @@ ShownRule = Annotated[
     Literal["kept", "each-round"],
     typer.Option(help="Which labels a round shows: those kept from earlier rounds, or its own."),
 ]
+Discover = Annotated[
+    str | None,
+    typer.Option(
+        metavar="default|every-round",
+        help="When blt looks for new labels: at the default tests, or in every round.",
+        show_default="default",
+    ),
+]
 PublicFile = Annotated[
     str | None,
     typer.Option(metavar="FILE", help=f"A PUBLIC or made-up log, here or s3://bucket/key: {KINDS}."),

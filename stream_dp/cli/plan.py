@@ -10,7 +10,6 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.counters import DISCOVERY
 from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.comparison import counters_asked
@@ -18,8 +17,6 @@ from stream_dp.planning.costs import Costs, costs_of
 from stream_dp.planning.plan import Plan, Workload
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
-
-_DEFAULT = DISCOVERY
 
 
 def plan(
@@ -38,9 +35,9 @@ def plan(
     items_per_event: Annotated[int, typer.Option(min=1, help="Items of an event that are counted.")] = 4,
     label_bytes: Annotated[int, typer.Option(min=1, help="Bytes of an average label in UTF-8.")] = 16,
     mechanism: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="The counter; discovery is blt with tests."),
-    ] = _DEFAULT,
+        str | None, typer.Option(metavar="NAME", help="The counter.", show_default="blt")
+    ] = None,
+    discover: options.Discover = None,
     compression: Annotated[
         str, typer.Option(metavar="CODEC", help="Of the releases: zstd, gzip, snappy, lz4 or none.")
     ] = "zstd",
@@ -65,8 +62,11 @@ def plan(
     """
     if compression not in CODECS:
         raise Mistake(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
-    asked = None if window and mechanism == _DEFAULT else mechanism
-    [name], [length] = counters_asked(asked, window, [horizon])
+    asked = mechanism if mechanism or window else "blt"
+    names, [length] = counters_asked(asked, discover, window, [horizon])
+    if len(names) > 1:
+        raise Mistake(f"a plan is for one counter, not for {' and '.join(names)}")
+    [name] = names
     if window is not None and length > LARGEST_WINDOW:
         raise Mistake(f"a window has at most {LARGEST_WINDOW:,} rounds: let a round hold more events instead")
     if horizon > LARGEST_HORIZON:
@@ -88,7 +88,7 @@ def plan(
         replicas,
         window or 0,
         active,
-        at_tests=name == DISCOVERY,
+        at_tests=name == "blt",
     )
     costs = costs_of(name, compression)
     found = planned(work, costs)

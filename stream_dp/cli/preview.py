@@ -24,7 +24,13 @@ from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
 from stream_dp.events.stored_files import stored_file
-from stream_dp.planning.comparison import Calibrated, calibrate_each, counter_name, counters_asked
+from stream_dp.planning.comparison import (
+    Calibrated,
+    calibrate_each,
+    compared_name,
+    counters_asked,
+    settings_of,
+)
 from stream_dp.planning.preview import PublicLog, Seen, decoded, run, seen, throw_away_noise
 from stream_dp.privacy.composition import Unit
 from stream_dp.replay.source import FileSource, TopicSource
@@ -39,6 +45,14 @@ def preview(
     public: options.Public = False,
     mechanism: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="The counters to try; without it, all of them.")
+    ] = None,
+    discover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="default,every-round",
+            help="When blt looks for new labels, to try: at the default tests, or in every round.",
+            show_default="default",
+        ),
     ] = None,
     epsilon: Annotated[
         str, typer.Option(metavar="E,...", help="The epsilons to try, each for all rounds together.")
@@ -94,7 +108,7 @@ def preview(
     horizons = None if horizon is None else options.numbers(horizon, int, "--horizon")
     if (events is None) == (topic is None):
         raise Mistake("say what to preview: either a file, with --events, or a topic, with --topic")
-    names, sizes = counters_asked(mechanism, window, horizons or (), unit)
+    names, sizes = counters_asked(mechanism, discover, window, horizons or (), unit)
     _check_uses(window, horizons, unit, shown, known_labels)
     log = _log(events, topic, settings, kafka, unit, hidden=as_json)
     if not log.counts:
@@ -188,7 +202,7 @@ def _report(log: "PublicLog", candidates: "list[Calibrated]", seen: "list[Seen]"
         },
         "candidates": [
             {
-                "mechanism": counter_name(noise),
+                **settings_of(noise),
                 "epsilon": guarantee.epsilon,
                 **_length(noise),
                 "items_per_event": noise.items_per_event,
@@ -253,7 +267,8 @@ def _print(report: dict[str, Any]) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     for row, each in enumerate(candidates):
         own = [values[name][row] for name in varied]
-        table.add_row(f"[bold]{each['mechanism']}[/]", *own, *(column(each) for column in _COLUMNS.values()))
+        name = compared_name(each["mechanism"], each["discover"])
+        table.add_row(f"[bold]{name}[/]", *own, *(column(each) for column in _COLUMNS.values()))
     console.print()
     console.print(table)
     for reason in report["refused"]:

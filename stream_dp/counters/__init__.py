@@ -14,11 +14,11 @@ RUNNING = {
 MECHANISMS = tuple(RUNNING)
 """Their names."""
 
-DISCOVERY = "discovery"
-"""What comparisons call `blt` with labels that are found at the default tests: see discovery.py."""
+EVERY_ROUND = "blt every-round"
+"""What comparisons call `blt` with `discover = "every-round"`; by its name alone it looks for labels at tests."""
 
-COMPARED = (*MECHANISMS, DISCOVERY)
-"""What comparisons are of."""
+COMPARED = ("binary", EVERY_ROUND, "blt")
+"""What comparisons are of, each by its `mechanism` and, unless it is the default, its `discover`."""
 
 WINDOW = "window"
 """The name of the one that counts the last rounds, for ever."""

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from stream_dp.counters import COMPARED, DISCOVERY
+from stream_dp.counters import COMPARED
 from stream_dp.errors import Refused
 from stream_dp.local.events import Event, each_event, record_value
 from stream_dp.notebook.page import OWN, document
@@ -96,11 +96,19 @@ class WhatIf(PageWidget):
         return [(self._least_horizon + 1) * 4**step - 1 for step in range(4)]
 
     def tried(
-        self, epsilon: float = 1.0, *, horizon: int | None = None, items: int = 1, mechanism: str = DISCOVERY
+        self,
+        epsilon: float = 1.0,
+        *,
+        horizon: int | None = None,
+        items: int = 1,
+        mechanism: str = "blt",
+        discover: str = "default",
     ) -> Tried:
         """Run the settings once, with a noise key that is thrown away.  Raises `Refused` for those that cannot be."""
         log, rounds = self._log, len(self._log.events)
-        names, [length] = counters_asked(mechanism, None, [horizon or self._least_horizon])
+        names, [length] = counters_asked(
+            mechanism, discover if mechanism == "blt" else None, None, [horizon or self._least_horizon]
+        )
         [(counter, _)], _ = calibrate_each(epsilon, self._delta, length, items, names, log.unit)
         if counter.horizon < rounds:
             raise Refused(f"the horizon must hold all {rounds:,} events")
@@ -121,7 +129,7 @@ class WhatIf(PageWidget):
         )
 
     async def answer(self, question: str) -> tuple[int, str]:
-        """`try?epsilon=1&horizon=65535&items=3&mechanism=discovery`."""
+        """`try?epsilon=1&horizon=65535&items=3&mechanism=blt&discover=default`."""
         try:
             asked = {name: values[0] for name, values in parse_qs(urlsplit(question).query).items()}
             found = await run_in_threadpool(
@@ -130,6 +138,7 @@ class WhatIf(PageWidget):
                 horizon=int(asked["horizon"]),
                 items=int(asked["items"]),
                 mechanism=asked["mechanism"],
+                discover=asked.get("discover", "default"),
             )
         except (KeyError, ValueError, Refused) as mistake:
             return 400, orjson.dumps({"error": str(mistake)}).decode()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from stream_dp.config.settings import Settings
-from stream_dp.counters import COMPARED, DISCOVERY, WINDOW
+from stream_dp.counters import COMPARED, EVERY_ROUND, WINDOW
 from stream_dp.counters.binary import levels
 from stream_dp.counters.calibration import Guarantee, calibrate
 from stream_dp.counters.discovery import DiscoveryMechanism
@@ -54,6 +54,7 @@ class OverRounds:
 class Visibility:
     """What a mechanism lets people see: `sd` and `tau` in counts, over the rounds of its horizon.
 
+    `mechanism` and `discover` name it as settings do.
     `seen_half` and `seen_mostly` are the least true counts that are seen with a probability of at least 1/2 and 95%.
     Where each round shows its own labels, by a round picked at random.  Where labels are kept, at the horizon, of a
     label whose events are spread evenly over all rounds: looking at its best round alone, so that it is seen at least
@@ -61,12 +62,18 @@ class Visibility:
     """
 
     mechanism: str
+    discover: str
     rho: float
     conversion: str
     sd: OverRounds
     tau: OverRounds
     seen_half: int
     seen_mostly: int
+
+    @property
+    def name(self) -> str:
+        """What comparisons call it."""
+        return compared_name(self.mechanism, self.discover)
 
 
 def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility:
@@ -91,7 +98,7 @@ def visibility(mechanism: CalibratedCounter, guarantee: Guarantee) -> Visibility
 def seen_at_tests(mechanism: DiscoveryMechanism, guarantee: Guarantee) -> Visibility:
     """What tests let people see; `sd` is that of the tests."""
     tests = np.array(mechanism.tests)
-    of_tests = DISCOVERY, mechanism.horizon, mechanism.rho, guarantee.conversion, _Tests(mechanism)
+    of_tests = "blt", mechanism.horizon, mechanism.rho, guarantee.conversion, _Tests(mechanism)
     return _visibility(*of_tests, kept=True, tests=tests)
 
 
@@ -114,27 +121,51 @@ def survey_tau(sigma_squared: float, threshold_delta: float, horizon: int, items
 
 
 def counters_asked(
-    mechanism: str | None, window: int | None, horizons: Sequence[int], unit: Unit = "event"
+    mechanism: str | None,
+    discover: str | None,
+    window: int | None,
+    horizons: Sequence[int],
+    unit: Unit = "event",
 ) -> tuple[tuple[str, ...], Sequence[int]]:
     """The counters that are meant by names with commas between, None for all, and the rounds of each calibration.
 
-    With a `window` its rounds are the only ones.  Raises `Refused`.
+    `discover` is that of `blt`, or several with commas between.  With a `window` its rounds are the only ones.  Raises
+    `Refused`.
     """
-    names = COMPARED if mechanism is None else tuple(name.strip() for name in mechanism.split(","))
     if window is not None:
         if mechanism not in (None, WINDOW):
             raise Refused(
                 f"--window is for the mechanism window: leave --window or --mechanism {mechanism} out"
             )
-        names, horizons = (WINDOW,), [window]
-    elif WINDOW in names:
+        horizons = [window]
+        mechanism = WINDOW
+    names = _words(mechanism or "blt")
+    if window is None and WINDOW in names:
         raise Refused("the mechanism window counts the last rounds: say how many, such as --window 60")
     for name in names:
         try:
-            kind_of("blt" if name == DISCOVERY else name, unit)
+            kind_of(name, unit)
         except ValueError as error:
             raise Refused(str(error)) from None
-    return names, horizons
+    if discover is None:
+        return COMPARED if mechanism is None else tuple(names), horizons
+    rules = _words(discover)
+    for rule in rules:
+        if rule not in ("default", "every-round"):
+            raise Refused(f"--discover must be default or every-round here, not {rule!r}")
+    if "blt" not in names:
+        raise Refused(f"{names[0]} looks for new labels in every round: leave --discover out, or take blt")
+    found = [compared_name(name, rule) for name in names for rule in rules]
+    return tuple(dict.fromkeys(found)), horizons
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def compared_name(mechanism: str, discover: str) -> str:
+    """What comparisons call the counter of these settings."""
+    return EVERY_ROUND if (mechanism, discover) == ("blt", "every-round") else mechanism
 
 
 def calibrate_each(
@@ -152,15 +183,15 @@ def calibrate_each(
     """
     calibrated: list[Calibrated] = []
     refused = {}
+    if shown != "kept":  # which is looked for in every round
+        names = list(dict.fromkeys(EVERY_ROUND if name == "blt" else name for name in names))
     for name in names:
+        tests = rounds_of_tests(horizon) if name == "blt" else ()
+        mechanism = "blt" if name == EVERY_ROUND else name
         try:
-            if name != DISCOVERY:
-                calibrated.append(calibrate(epsilon, delta, horizon, items_per_event, name, unit, shown))
-            elif shown == "kept":
-                tests = rounds_of_tests(horizon)
-                calibrated.append(
-                    calibrate(epsilon, delta, horizon, items_per_event, "blt", unit, tests=tests)
-                )
+            calibrated.append(
+                calibrate(epsilon, delta, horizon, items_per_event, mechanism, unit, shown, tests)
+            )
         except ValueError as error:
             refused[name] = str(error)
     if not calibrated:
@@ -177,14 +208,21 @@ def seen_with_each(settings: Settings) -> list[Visibility]:
     return sorted(found, key=lambda each: each.seen_mostly)
 
 
+def settings_of(mechanism: CalibratedCounter) -> dict[str, str]:
+    """The settings `mechanism` and `discover` of a counter."""
+    if isinstance(mechanism, DiscoveryMechanism):
+        return {"mechanism": "blt", "discover": "default"}
+    return {"mechanism": mechanism.name, "discover": "every-round"}
+
+
 def counter_name(mechanism: CalibratedCounter) -> str:
     """What comparisons call a counter."""
-    return DISCOVERY if isinstance(mechanism, DiscoveryMechanism) else mechanism.name
+    return compared_name(**settings_of(mechanism))
 
 
 def name_of(settings: Settings) -> str:
     """What comparisons call the counter of these settings."""
-    return DISCOVERY if settings.finds_at_tests else settings.mechanism
+    return compared_name(settings.mechanism, "default" if settings.finds_at_tests else "every-round")
 
 
 def over_rounds(
@@ -281,7 +319,14 @@ def _visibility(
 
     most = ceil(float((taus + 10 * sds).max()))
     return Visibility(
-        name, rho, conversion, sd, tau, _least_count(chance, most, 0.5), _least_count(chance, most, 0.95)
+        name,
+        "every-round" if tests is None else "default",
+        rho,
+        conversion,
+        sd,
+        tau,
+        _least_count(chance, most, 0.5),
+        _least_count(chance, most, 0.95),
     )
 
 

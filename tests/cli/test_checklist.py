@@ -13,7 +13,7 @@ def test_a_guarantee_is_told_with_what_other_counters_would_show() -> None:
     found = guarantee(Settings(stream="s", epsilon=1.0, horizon=4_095, mechanism="binary"))
     assert found.state == "ok"
     own, *others = map(int, re.findall(r"(\d+) (?:evenly|with)", found.detail))
-    assert re.findall(r"with (blt|discovery)", found.detail) == ["discovery", "blt"]
+    assert re.findall(r"with (blt(?: every-round)?)", found.detail) == ["blt", "blt every-round"]
     assert len(others) == 2
     assert max(others) < own < 1_000
 

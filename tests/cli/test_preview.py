@@ -15,6 +15,7 @@ from stream_dp.cli import app
 from stream_dp.counters import COMPARED
 from stream_dp.counters.calibration import calibrate
 from stream_dp.dev.flights import flight_events
+from stream_dp.planning.comparison import compared_name
 
 EVENTS = 1_000
 
@@ -41,8 +42,11 @@ def test_every_mechanism_is_run_under_every_setting(log: Path) -> None:
     assert (report["events"], report["counted"], report["refused"]) == (EVENTS, {"3": 1.0}, [])
     candidates = report["candidates"]
     assert len(candidates) == 4 * len(COMPARED)
-    assert {each["mechanism"] for each in candidates} == set(COMPARED)
-    by_setting = {(each["mechanism"], each["epsilon"], each["horizon"]): each for each in candidates}
+    by_setting = {
+        (compared_name(each["mechanism"], each["discover"]), each["epsilon"], each["horizon"]): each
+        for each in candidates
+    }
+    assert {name for name, *_ in by_setting} == set(COMPARED)
     for name in COMPARED:
         strict, loose = by_setting[name, 2, 4095], by_setting[name, 16, 1023]
         assert strict["ever"] < loose["ever"] <= report["labels"]
@@ -103,6 +107,7 @@ def test_a_log_that_is_not_said_to_be_public_is_not_even_opened(tmp_path: Path) 
     ("options", "sentence"),
     [
         (["--mechanism", "unary"], "mechanism must be one of binary"),
+        (["--discover", "every-2048"], "--discover must be default or every-round here, not 'every-2048'"),
         (["--mechanism", "binary,unary"], "not 'unary'"),
         (["--epsilon", "one"], "--epsilon takes numbers such as 1,2,4, not 'one'"),
         (["--items-per-event", "1.5"], "--items-per-event takes numbers"),

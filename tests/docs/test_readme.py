@@ -97,11 +97,11 @@ def test_what_the_better_counter_needs_is_what_calibrate_says() -> None:
     result = CliRunner().invoke(app, ["calibrate", *names])
     assert result.exit_code == 0, result.output
     seen = {name: told["seen_mostly"] for name, told in json.loads(result.stdout)["mechanisms"].items()}
-    assert f"if it has {seen['discovery']} of them at the horizon" in README
+    assert f"if it has {seen['blt']} of them at the horizon" in README
     assert f"the Binary Mechanism of the literature needs {seen['binary']} at the same guarantee" in README
     example = (ROOT / "stream.example.toml").read_text()
-    assert f'# mechanism = "blt" # needs a count of {seen["discovery"]} at the defaults below' in example
-    assert f"and {seen['blt']} with discover =" in example
+    assert f'# mechanism = "blt" # needs a count of {seen["blt"]} at the defaults below' in example
+    assert f"and {seen['blt every-round']} with discover =" in example
     assert f'"binary", {seen["binary"]}, with twice the noise' in example
 
 

@@ -121,5 +121,5 @@ def test_a_mechanism_that_refuses_a_promise_leaves_the_others_in(monkeypatch: py
 
     monkeypatch.setattr("stream_dp.planning.comparison.calibrate", without_binary)
     calibrated, refused = calibrate_each(1, 1e-6, 7, 1)
-    assert [counter_name(mechanism) for mechanism, _ in calibrated] == ["blt", "discovery"]
+    assert [counter_name(mechanism) for mechanism, _ in calibrated] == ["blt every-round", "blt"]
     assert refused == {"binary": "binary is out of reach"}

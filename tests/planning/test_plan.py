@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
-from stream_dp.counters import COMPARED, DISCOVERY, WINDOW
+from stream_dp.counters import COMPARED, WINDOW
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.histogram import RunningHistogram
@@ -105,11 +105,11 @@ def test_what_every_counter_and_codec_takes_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("counter", "formulas"),
-    [(DISCOVERY, TEST_FORMULAS), ("binary", FORMULAS), (WINDOW, WINDOW_FORMULAS)],
+    [("blt", TEST_FORMULAS), ("binary", FORMULAS), (WINDOW, WINDOW_FORMULAS)],
 )
 def test_the_page_and_the_command_show_the_formulas(counter: str, formulas: dict[str, str]) -> None:
     window = counter == WINDOW
-    option = ["--window", "60"] if window else [] if counter == DISCOVERY else ["--mechanism", counter]
+    option = ["--window", "60"] if window else ["--mechanism", counter]
     words = ["plan", "--labels", "50000", "--events-per-second", "500", *option]
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0, told.output
@@ -208,6 +208,8 @@ def test_labels_that_are_not_shown_take_at_most_the_memory_of_the_plan() -> None
     ("options", "told"),
     [
         (["--mechanism", "none"], "mechanism must be one of"),
+        (["--mechanism", "blt,binary"], "a plan is for one counter"),
+        (["--mechanism", "binary", "--discover", "every-round"], "leave --discover out"),
         (["--visible", "200"], "lower --visible"),
         (["--active", "200"], "lower --active"),
         (["--compression", "zip"], "compression must be one of none, gzip"),

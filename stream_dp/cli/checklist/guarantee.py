@@ -31,7 +31,7 @@ def guarantee(settings: Settings) -> Finding:
         Epoch.open(settings, 1, 0, known=read_list(settings.known_labels))
     except (EpochRefused, SettingsError) as error:
         return Finding("guarantee", "failed", str(error))
-    seen = {each.mechanism: each.seen_mostly for each in seen_with_each(settings)}
+    seen = {each.name: each.seen_mostly for each in seen_with_each(settings)}
     own = seen[name_of(settings)]
     better = ", ".join(f"{count:,} with {name}" for name, count in seen.items() if count < own)
     length = (

@@ -9,7 +9,8 @@ let busy = false, tried = "";
 
 function wanted() {
   const epsilon = 2 ** Number($("epsilon").value);
-  return new URLSearchParams({ epsilon, horizon: $("horizon").value, items: $("items").value || 1, mechanism: $("mechanism").value }).toString();
+  const [mechanism, discover = "default"] = $("mechanism").value.split(" ");
+  return new URLSearchParams({ epsilon, horizon: $("horizon").value, items: $("items").value || 1, mechanism, discover }).toString();
 }
 
 /* Of many changes the last one counts: while the kernel computes, none is queued. */
@@ -67,7 +68,7 @@ function line([label, count, shown], margin, scale) {
 for (const name of ["horizon", "mechanism"]) {
   $(name).replaceChildren(...asked(name).map((each) => new Option(name === "horizon" ? `${whole(Number(each))} rounds` : each, each)));
 }
-$("mechanism").value = "discovery";
+$("mechanism").value = "blt";
 put($("items-title"), asked("unit")[0] === "user" ? "Items of one user" : "Items of one event");
 for (const name of ["epsilon", "horizon", "items", "mechanism"]) $(name).addEventListener("input", look);
 $("form").addEventListener("submit", (event) => event.preventDefault());

@@ -45,7 +45,7 @@ def settled(browser: Chrome) -> list[list[str]]:
 
 def test_it_shows_what_settings_show_beside_the_truth(browser: Chrome) -> None:
     with cell(browser):
-        Select(browser.find_element(By.ID, "mechanism")).select_by_value("blt")
+        Select(browser.find_element(By.ID, "mechanism")).select_by_value("blt every-round")
         browser.execute_script(
             "const found = document.getElementById('items'); found.value = 2; found.dispatchEvent(new Event('input'))"
         )
