@@ -38,8 +38,8 @@ def republish(
     releases are lost; everything, if it was deleted and re-created. A worker that still runs is fenced off; start it
     again afterwards. Into another topic, the whole epoch is written while the worker runs.
 
-    Of a stream with `mechanism = "window"`, the log of the last three blocks is enough to write again what was lost at
-    the end; with --whole, or into another topic, all of it is compared.
+    Of a stream with `mechanism = "window"`, the log of the last three blocks, and of up to ten minutes before them,
+    is enough to write again what was lost at the end; with --whole, or into another topic, all of it is compared.
 
     [bold]Examples[/]
 

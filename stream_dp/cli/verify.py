@@ -32,8 +32,8 @@ def verify(
 ) -> None:
     """Recompute all releases of an epoch from its noise key and the events topic, and compare them.
 
-    Of a stream with `mechanism = "window"` it compares those of the last two blocks, if the log of the last three tells
-    them; `first_round` in the certificate says where it began.
+    Of a stream with `mechanism = "window"` it compares those of the last two blocks, if the log of the last three, and
+    of up to ten minutes before, tells them; `first_round` in the certificate says where it began.
 
     Anybody may see the certificate that it prints.  The exit status is 0 if every release follows from the log.
 
@@ -82,8 +82,8 @@ def rebuild(
     the log gives. Where none are left, nothing shows that it is the log that was counted, and --trust-log takes that on
     trust: over another log, the worker would use noise twice.
 
-    Of a stream with `mechanism = "window"`, the log of the last three blocks is enough, if none of the releases since
-    then is missing.
+    Of a stream with `mechanism = "window"`, the log of the last three blocks, and of up to ten minutes before them,
+    is enough, if none of the releases since then is missing.
 
     [bold]Examples[/]
 

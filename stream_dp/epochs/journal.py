@@ -77,6 +77,17 @@ class EpochClosed(msgspec.Struct, frozen=True, tag="epoch-closed"):
         return self.end_offset, *self.further_ends
 
 
+class BlockBegun(msgspec.Struct, frozen=True, tag="block-begun"):
+    """Block `block` of the windows of epoch `number` begins at `offset` of its one partition.
+
+    That follows from the number of records before, so it is public (docs/guarantee.md, "Windows without end").
+    """
+
+    number: int
+    block: int
+    offset: int
+
+
 class KnownLabelsPart(msgspec.Struct, frozen=True, tag="known-labels"):
     """One of `parts` records that tell which labels an epoch knows; all of them are written before it is opened."""
 
@@ -86,7 +97,7 @@ class KnownLabelsPart(msgspec.Struct, frozen=True, tag="known-labels"):
     known: KnownLabels
 
 
-EpochEntry = EpochOpened | EpochStarted | EpochClosed | KnownLabelsPart
+EpochEntry = EpochOpened | EpochStarted | EpochClosed | BlockBegun | KnownLabelsPart
 """What a record of `<stream>.epochs` says."""
 
 _DECODER = msgspec.json.Decoder(EpochEntry)
@@ -98,7 +109,8 @@ class EpochJournal:
     The first entry about a number counts, and later ones count for nothing: two workers may write at the same moment,
     and both must take the same epoch for the one that was opened.  An entry that no worker of this stream can have
     written is passed over and reported.  `opened_at` and `closed_at` have the times that those
-    records carry, in milliseconds; what is written later about the same step carries them too.
+    records carry, in milliseconds; what is written later about the same step carries them too.  `blocks` has, by epoch
+    and block, where that begins and when the round before it was closed.
     """
 
     def __init__(self, settings: Settings, key: Callable[[], bytes] | None = None) -> None:
@@ -112,6 +124,7 @@ class EpochJournal:
         self.closed: dict[int, EpochClosed] = {}
         self.opened_at: dict[int, int] = {}
         self.closed_at: dict[int, int] = {}
+        self.blocks: dict[int, dict[int, tuple[int, int]]] = {}
         self._known: dict[bytes, dict[int, int]] = {}  # by nonce: the offset of each part
         self.read_on()
 
@@ -242,6 +255,9 @@ class EpochJournal:
             return f"is about epoch {entry.number}, which was not opened"
         elif isinstance(entry, EpochStarted):
             self.started.add(entry.number)
+        elif isinstance(entry, BlockBegun):
+            begun = self.blocks.setdefault(entry.number, {})
+            begun.setdefault(entry.block, (entry.offset, record.timestamp))
         elif entry.number not in self.closed:
             entry, opened = self._revealed_end(entry), self._epoch(entry.number)
             if any(end < at(opened.offsets, number) for number, end in enumerate(entry.ends)):

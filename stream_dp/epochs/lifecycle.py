@@ -30,7 +30,14 @@ from stream_dp.epochs.charges import (
     end_day,
     has_counted_nothing,
 )
-from stream_dp.epochs.journal import EpochClosed, EpochJournal, EpochOpened, EpochStarted, check_key
+from stream_dp.epochs.journal import (
+    BlockBegun,
+    EpochClosed,
+    EpochJournal,
+    EpochOpened,
+    EpochStarted,
+    check_key,
+)
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.epochs.registry import Registry
 from stream_dp.epochs.room import require_room
@@ -102,6 +109,11 @@ class Epochs:
         if self.journal.last_is_open:
             end = closing.end_offset, closing.end_unknown, closing.end_barrier, closing.further_ends
             self.journal.append(EpochClosed(epoch.number, *end), closing.at)
+
+    def append_block(self, begun: BlockBegun, at: int) -> None:
+        """Write down where a block begins; `at`: when the round before it was closed.  Raises `Fenced`."""
+        self._store.check_hold()
+        self.journal.append(begun, at)
 
     def _time_of(self, counted: Position | None) -> int:
         """When the last round ended that was counted, by the log; where there is none, when this worker took over."""

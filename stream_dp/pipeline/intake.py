@@ -64,7 +64,7 @@ class ClosedRounds:
     A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
     the admitted labels of each round by partition; if an engine counted them, `digests` has what they bring to the
     chain instead, and `found` the labels that tests found, by round.  `records` is how many records they held, events
-    or not.
+    or not, and `blocks` where blocks of windows begin among them, by number.
     """
 
     admitted: list[Admitted] = field(default_factory=list)
@@ -74,6 +74,7 @@ class ClosedRounds:
     found: dict[int, Sequence[tuple[str, int]]] = field(default_factory=dict)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     records: int = 0
+    blocks: dict[int, Position] = field(default_factory=dict)
 
 
 class Intake:
@@ -139,7 +140,9 @@ class Intake:
         rounds = self._cutter.cut(parts, most)
         if self._log_rounds:
             for first, end in blocks_of(before, len(rounds), self._log_rounds):
-                if (before + first) % self._log_rounds == 0:
+                block, place = divmod(before + first, self._log_rounds)
+                if place == 0:
+                    closed.blocks[block] = self.position
                     self.position = replace(self.position, log=self.position.log.begun_anew)
                 self._take(rounds[first:end], closed)
         else:

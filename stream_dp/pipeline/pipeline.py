@@ -45,13 +45,14 @@ class Output:
     """What one batch gives: the releases of the rounds that it closed, and their records that were no events.
 
     `records` is how many records the rounds held, events or not, and `heads` the heads of the hash chain after each
-    round; both are private.
+    round; both are private.  `blocks`: see `ClosedRounds`.
     """
 
     releases: list[ReleasedPart] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     records: int = 0
     heads: list[bytes] = field(default_factory=list)
+    blocks: dict[int, Position] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -129,7 +130,9 @@ class Pipeline:
         heads = chain.join(first, closed.digests) if closed.digests else chain.extend(first, closed.parts)
         if isinstance(self.histogram, CountedHistogram):
             self.histogram.found |= closed.found
-        output = Output(dead_letters=closed.dead_letters, records=closed.records, heads=heads)
+        output = Output(
+            dead_letters=closed.dead_letters, records=closed.records, heads=heads, blocks=closed.blocks
+        )
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads
         ):

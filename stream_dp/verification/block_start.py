@@ -5,9 +5,10 @@ anew, and of earlier tests only the labels that are shown in its first round mat
 that round names them.  So from the block after it on, every release follows from these labels, the key and the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 
 from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import read_barriers
@@ -23,8 +24,6 @@ from stream_dp.privacy.vector import Vector
 from stream_dp.releases.lookup import newest_before, release_near
 from stream_dp.releases.release import Release
 from stream_dp.releases.topic import ReleasesTopic
-from stream_dp.store.checkpoints import Checkpoint
-from stream_dp.verification.block_place import PartitionPlaces
 
 _BLOCKS_BACK = 2  # the releases of the last whole block and of the one that follows are compared
 _MOST_LOOKS = 64  # where not every round is released, the first of a block may not be
@@ -69,45 +68,43 @@ def block_start(
     settings: Settings,
     opened: EpochOpened,
     key: bytes,
-    checkpoint: Checkpoint | None,
-    schemas: Sequence[bytes | None] = (),
+    begun: Mapping[int, int],
 ) -> BlockStart | None:
     """The beginning of the second block before the last one that has releases, or of an earlier one.
 
-    None where the epoch's own beginning is to be taken: it has no windows or no more than three blocks, a user's day
-    began before, or nothing tells where in the log a block begins.  `schemas`: see `verify`.
+    `begun`: by block, where the journal says that it begins.  None where the epoch's own beginning is to be taken: it
+    has no windows or no more than three blocks, a user's day began before, or nothing tells where a block begins.
     """
     epoch, window = opened.epoch, opened.epoch.mechanism
     if not isinstance(window, WindowMechanism) or epoch.guarantee.unit != "event":
         return None
     with closing(ReleasesTopic(settings.kafka_address, settings.releases, stream=settings.stream)) as topic:
-        first = _first_release(topic, epoch, window.window)
+        first = _first_release(topic, epoch, window.window, begun)
         if first is None:
             return None
         place = topic.offset_of((first.epoch, first.round))
-    before, barrier = first.round - 1, None
-    if epoch.after_barrier is None:
-        events = PartitionPlaces(settings, epoch, key, schemas)
-        found = events.by_checkpoint(before, checkpoint) if checkpoint is not None else None
-        found = events.by_releases(before, place) if found is None else found
-        offsets: Vector | None = None if found is None else (found,)
-    else:
-        barrier = _barrier(settings, epoch, key, epoch.after_barrier, before)
-        offsets = barrier.ends if barrier is not None else None
-    if offsets is None:
-        return None
-    number, size = before // window.window, window.window
-    return BlockStart(number, size, first.labels, first.previous, place, offsets, barrier)
+    number, barrier = (first.round - 1) // window.window, None
+    if epoch.after_barrier is not None:
+        barrier = _barrier(settings, epoch, key, epoch.after_barrier, first.round - 1)
+        if barrier is None:
+            return None
+    offsets = barrier.ends if barrier is not None else (begun[number],)
+    return BlockStart(number, window.window, first.labels, first.previous, place, offsets, barrier)
 
 
-def _first_release(topic: ReleasesTopic, epoch: Epoch, window: int) -> Release | None:
+def _first_release(
+    topic: ReleasesTopic, epoch: Epoch, window: int, begun: Mapping[int, int]
+) -> Release | None:
     """The release of the first round of the block to begin with, or of the latest earlier block that has one."""
     nonce = epoch.nonce.hex()
     last = newest_before(topic, topic.offset_of((epoch.number + 1, 0)))
     if last is None or last.nonce != nonce:
         return None
     latest = (last.round - 1) // window - _BLOCKS_BACK
-    for block in range(latest, max(0, latest - _MOST_LOOKS), -1):
+    blocks: Iterable[int] = range(latest, 0, -1)
+    if epoch.after_barrier is None:
+        blocks = sorted((block for block in begun if 0 < block <= latest), reverse=True)
+    for block in islice(blocks, _MOST_LOOKS):
         place = epoch.number, block * window + 1
         found = release_near(topic, place)
         if found is not None and (found.epoch, found.round, found.nonce) == (*place, nonce):

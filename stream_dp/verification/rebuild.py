@@ -14,7 +14,7 @@ from stream_dp.kafka.clients import kept_clients
 from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.sinks.releases import ReleasesSink
-from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
+from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.verification.block_start import BlockStart
 from stream_dp.verification.recorded import (
     Progress,
@@ -48,7 +48,7 @@ def verify_epoch(
     """
     recorded = recorded_epoch(settings, redis, number)
     checkpoint = checkpoint_of(settings, redis, recorded)
-    start = None if whole else start_of_epoch(settings, recorded, checkpoint)
+    start = None if whole else start_of_epoch(settings, recorded)
     released = last_released(recorded, checkpoint)
     parts = (part for _, part in published_parts(settings, recorded, start))
     return compared(settings, recorded, parts, checkpoint, released, start, progress)
@@ -118,7 +118,7 @@ def rebuild(
     begin = start_of(settings, (recorded.epoch.number, 0), recorded.opened.releases_offset)
     start = None
     if recorded.epoch.log_rounds and not whole:
-        start = start_of_epoch(settings, recorded, _checkpoint_left(settings, redis, recorded))
+        start = start_of_epoch(settings, recorded)
     if start is None:
         _require_proof(settings, recorded, trust_log)
     try:
@@ -140,12 +140,6 @@ def _require_proof(settings: Settings, recorded: RecordedEpoch, trust_log: bool)
         )
 
 
-def _checkpoint_left(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:
-    """What Redis still holds of an epoch's state, if it is sound."""
-    try:
-        return checkpoint_of(settings, redis, recorded)
-    except (EpochRefused, StateDamaged):
-        return None
 
 
 def _computed(

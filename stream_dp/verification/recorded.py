@@ -39,13 +39,15 @@ Progress = Callable[[int, int], None]
 class RecordedEpoch:
     """An epoch as it is on record, with its key, what it knew of labels, and what closed it, if anything.
 
-    `schemas` are the records of the schemas topic, where its events name schemas.
+    `blocks` says where the blocks of its windows begin, as far as that is on record.  `schemas` are the records of the
+    schemas topic, where its events name schemas.
     """
 
     opened: EpochOpened
     key: bytes
     closed: EpochClosed | None
     known: KnownLabels
+    blocks: dict[int, int]
     schemas: tuple[bytes | None, ...] = ()
 
     @property
@@ -83,14 +85,13 @@ def recorded_epoch(settings: Settings, redis: Redis, number: int | None = None) 
     closed, mapping = journal.closed.get(last.epoch.number), last.epoch.mapping
     names_schemas = mapping is not None and mapping.needs_schemas
     schemas = tuple(schema_records(settings)) if names_schemas else ()
-    return RecordedEpoch(last, key, closed, journal.known_labels(last.epoch), schemas)
+    blocks = {block: offset for block, (offset, _) in journal.blocks.get(last.epoch.number, {}).items()}
+    return RecordedEpoch(last, key, closed, journal.known_labels(last.epoch), blocks, schemas)
 
 
-def start_of_epoch(
-    settings: Settings, recorded: RecordedEpoch, checkpoint: Checkpoint | None
-) -> BlockStart | None:
+def start_of_epoch(settings: Settings, recorded: RecordedEpoch) -> BlockStart | None:
     """With which block to begin instead of the epoch; None if with none: see `block_start`."""
-    return block_start(settings, recorded.opened, recorded.key, checkpoint, recorded.schemas)
+    return block_start(settings, recorded.opened, recorded.key, recorded.blocks)
 
 
 def checkpoint_of(settings: Settings, redis: Redis, recorded: RecordedEpoch) -> Checkpoint | None:

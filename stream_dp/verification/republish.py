@@ -118,7 +118,7 @@ def _missing(
     """What `topic` lacks of an epoch, after a comparison of all that is left of it anywhere."""
     epoch, checkpoint = recorded.epoch, checkpoint_of(settings, redis, recorded)
     in_place = topic == settings.releases and topic in there
-    start = start_of_epoch(settings, recorded, checkpoint) if in_place and not whole else None
+    start = start_of_epoch(settings, recorded) if in_place and not whole else None
     shown = checkpoint.position.released if checkpoint is not None else 0
     last_part = _LastRound()
 

@@ -34,6 +34,7 @@ from stream_dp.workers.events_reader import EventsReader
 from stream_dp.workers.resume import Resumed
 from stream_dp.workers.schemas import SchemaSettler, settler_of
 from stream_dp.workers.topic_watch import TopicWatch
+from stream_dp.workers.window_blocks import WindowBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Session:
         self._checkpointed = (self.pipeline.round, time.monotonic())
         self._writing: asyncio.Task[None] | None = None
         self._letters, self._awaits_letters = letters, False
+        self._blocks = WindowBlocks(resumed.epochs, self.pipeline.epoch)
         self._journal = TopicPartition(settings.epochs, 0)
         self._log = CountedLog(settings, resumed.digester)
         self._log.counted(self.pipeline.position)
@@ -257,7 +259,7 @@ class Session:
                 )
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
-            output = self._sink.missing(self.pipeline.process(entries))
+            output = self._sink.missing(self._processed(entries))
             missing.releases += output.releases
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
@@ -273,10 +275,15 @@ class Session:
         """
         holds = asyncio.get_running_loop().run_in_executor(None, self._store.check_hold)
         try:
-            output = self.pipeline.process(entries)
+            output = self._processed(entries)
         finally:
             await holds
         await self._send(output, ends or await self._reader.at_segment_end())
+
+    def _processed(self, entries: list[LogPart]) -> Output:
+        output = self.pipeline.process(entries)
+        self._blocks.see(output.blocks)
+        return output
 
     async def _send(self, output: Output, ends: bool) -> None:
         """Hand batches to the producer; waits only while too many are unanswered.  `ends`: the open one has ended."""
@@ -331,6 +338,7 @@ class Session:
         round_number = self._checkpointed[0]
         await asyncio.to_thread(self._store.check_unread)
         await self._letters.written()
+        await asyncio.to_thread(self._blocks.write)
         self._awaits_letters, began = False, time.monotonic()
         await asyncio.to_thread(self._store.commit, prepared)
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream_dp.events.barrier_chain import decode_barrier, ends_of
+from stream_dp.events.record import Record
 from stream_dp.privacy.vector import Vector
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.rebuild import verify_epoch
@@ -36,8 +37,15 @@ def drifting(first: int, last: int) -> list[bytes | None]:
     return [b'{"items": ["lately %d", "once %d"]}' % (number // 30, number) for number in range(first, last)]
 
 
+def feed_drifting(stream: Stream, first: int, last: int) -> None:
+    """An event a minute, so that the journal has the beginning of every block."""
+    times = [1_700_000_000_000 + 60_000 * number for number in range(first, last)]
+    values = zip(times, drifting(first, last), strict=True)
+    stream.write(stream.settings.events, [Record(0, time, None, value) for time, value in values])
+
+
 def test_a_killed_worker_goes_on_with_the_same_windows(stream: Stream) -> None:
-    stream.feed(drifting(0, 200))
+    feed_drifting(stream, 0, 200)
     for kill in KILLS:
         assert stream.run(kill) == -signal.SIGKILL, f"{kill} was never reached:\n{stream.logged()}"
     assert stream.run(until_round=200) == 0
@@ -52,11 +60,11 @@ def test_a_killed_worker_goes_on_with_the_same_windows(stream: Stream) -> None:
 
 
 def test_redis_forgets_what_cannot_be_seen_any_more(stream: Stream) -> None:
-    stream.feed(drifting(0, 200))
+    feed_drifting(stream, 0, 200)
     assert stream.run(until_round=200) == 0
     assert len(stream.checkpoint().state.labels) <= 3 * WINDOW + 3, "of 207 labels"
     before = sum(len(value) for value in stream.redis_keys().values())
-    stream.feed(drifting(200, 600))
+    feed_drifting(stream, 200, 600)
     assert stream.run(until_round=600) == 0
     stream.check_everything()
     assert sum(len(value) for value in stream.redis_keys().values()) < 1.2 * before
@@ -94,7 +102,7 @@ def ends_after(stream: Stream, number: int) -> Vector:
 
 
 def test_the_last_blocks_are_verified_without_the_log_before_them(stream: Stream) -> None:
-    stream.feed(drifting(0, 200))
+    feed_drifting(stream, 0, 200)
     assert stream.run(until_round=200) == 0
     begins = (199 // WINDOW - 2) * WINDOW
     forget(stream, 0, begins)
@@ -112,8 +120,8 @@ def test_the_last_blocks_are_verified_without_the_log_before_them(stream: Stream
         assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.EDITED
 
 
-def test_without_a_checkpoint_nothing_says_where_blocks_of_events_begin(stream: Stream) -> None:
-    stream.feed(drifting(0, 100))
+def test_no_checkpoint_is_needed_to_know_where_blocks_of_events_begin(stream: Stream) -> None:
+    feed_drifting(stream, 0, 100)
     assert stream.run(until_round=100) == 0
     with stream.redis() as redis:
         redis.delete(f"stream_dp:{{{stream.settings.stream}}}:meta")
