@@ -1,10 +1,19 @@
-"""What every exception of this package has in common.
+"""What can go wrong, by what to do about it.
 
-The kinds are defined where they are raised.  `stream_dp` has the names of those that its users may want to catch.
+`StreamDpError` is all of it.  Directly below it stand, beside what is about one record or one request alone:
+
+- `Refused`: stop.  Going on would break the guarantee or give something wrong, until somebody changes something.  A
+  command prints the sentence and ends with status 2; a worker ends.
+- `NotReady`: wait.  A server, a machine or another process is not there yet or any more.  A worker reports it and tries
+  again, as it does when a client of Kafka or Redis raises an error; a command prints the sentence and ends.
+
+No class is both.  A kind of either has a name of its own, near what raises it, only where somebody treats it in another
+way than its base.  `stream_dp` has the names of those that its users may want to catch.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 _LONGEST = 400
 
@@ -22,19 +31,29 @@ def spoken(error: BaseException) -> str:
 
 
 class NotReady(StreamDpError):
-    """Something that does not serve now, and that a worker waits for."""
+    """What is needed will be there later, so wait: `awaits` says who has to do something."""
+
+    awaits: ClassVar[str] = "the engine of the stream"
 
 
 class Refused(StreamDpError):
     """Going on would break the guarantee or give something wrong.  The message says why, and what to change."""
 
 
-class StoreUnreachable(Refused, NotReady):
-    """An object store does not answer, or ended an answer in the middle: commands end, and a worker waits for it."""
+class StoreUnreachable(NotReady):
+    """An object store does not answer, or ended an answer in the middle."""
+
+    awaits = "the object store"
 
 
-class SparkFailed(Refused, NotReady):
-    """Spark did not start or come to an end: commands end, and a worker tries again."""
+class SparkFailed(NotReady):
+    """Spark did not start or come to an end."""
+
+    awaits = "Spark"
+
+
+class WorkerEnds(Refused):
+    """No job can be done here, and refusing one would tell something of the rows: it stays unanswered."""
 
 
 class ExtraMissing(Refused):

@@ -103,7 +103,7 @@ class BarrierWriter:
         self._counts_on = False  # because the last barrier was due in a time that has not come
 
     def run(self, stopping: Event) -> None:
-        """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused` or `RightMissing`."""
+        """Write until `stopping`.  An outage of Kafka is waited out; raises `LogRefused` or `Refused`."""
         outages = Outages()
         while not stopping.is_set():
             try:

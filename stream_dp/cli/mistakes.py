@@ -1,7 +1,7 @@
 """Mistakes that the user can correct: they end a command with one sentence and status 2, not a stack trace."""
 
 from stream_dp.config.secret import REDIS_LOGIN
-from stream_dp.errors import Refused, spoken
+from stream_dp.errors import NotReady, Refused, spoken
 
 _SERVERS = {"kafka.errors.KafkaError": "Kafka", "redis.exceptions.RedisError": "Redis"}
 """By the errors that their clients raise: by name, so that no command loads a client for this."""
@@ -21,7 +21,7 @@ class Mistake(Exception):
 def sentence(error: Exception) -> str | None:
     """What to tell the user about `error`; None for a defect of this program, which deserves its stack trace."""
     names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
-    if isinstance(error, Mistake | Refused) or _SPEAK_FOR_THEMSELVES & {*names}:
+    if isinstance(error, Mistake | Refused | NotReady) or _SPEAK_FOR_THEMSELVES & {*names}:
         return str(error)
     if "redis.exceptions.AuthenticationError" in names:
         return f"Redis refuses the user or the password ({error}): {REDIS_LOGIN}"

@@ -180,7 +180,7 @@ class Epoch:
     def check_noise(self) -> None:
         """Raise `EpochRefused` if this program draws other noise than the one that opened it, or maps otherwise.
 
-        Raises `WrongNoise` or `WrongMapping` if this machine does.
+        Raises `WrongNoise` or `Refused` if this machine does.
         """
         if self.noise_version != NOISE_VERSION:
             raise EpochRefused(
@@ -192,7 +192,7 @@ class Epoch:
         self._check_mapping()
 
     def _check_mapping(self) -> None:
-        """Raise `EpochRefused` if this program makes other events of records, `WrongMapping` if this machine does."""
+        """Raise `EpochRefused` if this program makes other events of records, `Refused` if this machine does."""
         if self.mapping is None or not self.mapping.maps:
             return
         if self.mapping.version != MAPPING_VERSION:

@@ -47,7 +47,7 @@ from stream_dp.kafka import log
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.vector import Vector, at, larger
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, Closing
-from stream_dp.store.ledger import Ledger, LedgerRefused, NoBudget, NotDurable
+from stream_dp.store.ledger import Ledger, LedgerRefused, NoBudget
 from stream_dp.store.ledger_sentences import no_budget
 from stream_dp.store.noise_key import noise_key
 
@@ -294,8 +294,6 @@ class Epochs:
         self._store.check_hold()
         try:
             self.charge_again()
-        except NotDurable:  # it may be there, or come to be: only the same call again can tell
-            raise
         except LedgerRefused as refusal:
             self._close(
                 epoch,

@@ -37,10 +37,6 @@ Kind = Literal["topic", "file"]
 _RECORDS_LOOKED_AT = 100  # of a topic that is to become a ledger
 
 
-class SourceTaken(LedgerRefused):
-    """The topic or the file belongs to another source, or its source to another topic; the message says to which."""
-
-
 class Registered(msgspec.Struct, frozen=True):
     """A record of the registry: `name` is a topic, or the keyed digest of a file, and `source` whose budget it spends.
 
@@ -140,7 +136,7 @@ class Registry:
         An operator's act: whoever registers a copy of events as a source of its own gives it a budget of its own.
         `at`: when, in milliseconds; else now.  `key` and `ledger`: see `Registered`; a `ledger` that differs from the
         source's is refused.
-        Raises `SourceTaken`, `LedgerRefused` and KafkaError.
+        Raises `LedgerRefused`, `LedgerRefused` and KafkaError.
         """
         at = clock() if at is None else at
         record = Registered(
@@ -164,15 +160,15 @@ class Registry:
         return record
 
     def has_topic(self, name: str, source: str, unit: Unit) -> bool:
-        """Whether a topic is registered like this.  Raises `SourceTaken` if it cannot be any more."""
+        """Whether a topic is registered like this.  Raises `LedgerRefused` if it cannot be any more."""
         return self.has(Registered(FORMAT, "topic", name, source, unit, by="", at=""))
 
     def has(self, record: Registered) -> bool:
-        """Whether it is registered exactly like this.  Raises `SourceTaken` if it cannot be any more."""
+        """Whether it is registered exactly like this.  Raises `LedgerRefused` if it cannot be any more."""
         check_source(record.source)
         objection = self._objection(record)
         if objection is not None:
-            raise SourceTaken(objection)
+            raise LedgerRefused(objection)
         if self.owner(record.kind, record.name) is not None:
             return True
         name = record.name
@@ -181,7 +177,7 @@ class Registry:
             and name != record.source
             and log.existing(self._kafka, default_ledger(name))
         ):
-            raise SourceTaken(
+            raise LedgerRefused(
                 f"the topic {name!r} is a data source of its own, with charges in {default_ledger(name)!r}: register "
                 "it without --source"
             )

@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from stream_dp.errors import ExtraMissing, Refused, StoreUnreachable
+from stream_dp.errors import ExtraMissing, Refused, StoreUnreachable, StreamDpError
 
 OBJECT = "s3://"
 """What the name of an object begins with."""
@@ -167,7 +167,7 @@ class StoredObject:
         except OSError as error:
             raise self.told(error) from None
 
-    def told(self, error: OSError) -> Refused:
+    def told(self, error: OSError) -> StreamDpError:
         """What an error of the store means."""
         if isinstance(error, FileNotFoundError) or any(word in str(error) for word in _GONE):
             return NoSuchObject(f"there is no object {self.name!r}: look at its bucket and key")

@@ -20,10 +20,6 @@ RESULT_BYTES = 1_048_588
 _ANSWER_SECONDS = 30
 
 
-class PublishRefused(Refused):
-    """A result that the topic does not get; the message says what to change."""
-
-
 def send(producer: KafkaProducer, topic: str, job_id: str | None, parts: list[bytes], asked: int) -> None:
     """Write the parts of a result and wait until the broker has them.  Raises KafkaError.
 
@@ -45,7 +41,7 @@ def too_large(topic: str) -> str:
 
 
 def check_place(settings: Settings, job_id: str, stored: list[bytes] | None) -> None:
-    """Raise `PublishRefused`, before anything is charged, where the result of this id could not be published.
+    """Raise `Refused`, before anything is charged, where the result of this id could not be published.
 
     That is where there is no topic, and where it holds another result of this id; `stored` is the job's own, if it has
     one.  Makes the topic where the settings say so.  Raises KafkaError.
@@ -55,11 +51,9 @@ def check_place(settings: Settings, job_id: str, stored: list[bytes] | None) -> 
         log.create_topics(kafka, topic)
     found = log.describe(kafka, topic)
     if found is None:
-        raise PublishRefused(
-            f"there is no topic {topic!r}: create it with one partition, or leave --publish out"
-        )
+        raise Refused(f"there is no topic {topic!r}: create it with one partition, or leave --publish out")
     if _held(kafka, topic, job_id) - set(stored or ()):
-        raise PublishRefused(
+        raise Refused(
             f"the topic {topic!r} holds another result of the id {job_id!r}, and readers would take one for the "
             "other: choose another --id"
         )
@@ -68,7 +62,7 @@ def check_place(settings: Settings, job_id: str, stored: list[bytes] | None) -> 
 def publish(settings: Settings, job_id: str, parts: list[bytes]) -> bool:
     """Write the stored result of a job into the stream's topic, once; whether it was not there yet.
 
-    Two at the same time may write it twice, and both write the same.  Raises `PublishRefused` where the topic does not
+    Two at the same time may write it twice, and both write the same.  Raises `Refused` where the topic does not
     take it, and KafkaError.
     """
     kafka, topic = settings.kafka_address, settings.results
@@ -81,7 +75,7 @@ def publish(settings: Settings, job_id: str, parts: list[bytes]) -> bool:
     try:
         send(producer, topic, job_id, parts, asked)
     except MessageSizeTooLargeError:
-        raise PublishRefused(too_large(topic)) from None
+        raise Refused(too_large(topic)) from None
     finally:
         producer.close(timeout=_ANSWER_SECONDS)
     return True

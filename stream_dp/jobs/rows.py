@@ -20,11 +20,12 @@ from stream_dp.batch.baskets import (
     distinct_users_per_item,
     sizes_in,
 )
+from stream_dp.errors import WorkerEnds
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, Event, decode_event
 from stream_dp.events.mapping.text import text_of
 from stream_dp.jobs.counted import Counted, as_labels
 from stream_dp.jobs.request import Unit
-from stream_dp.jobs.stored_rows import USER_SHIFT, NoRoom, StoredRows
+from stream_dp.jobs.stored_rows import USER_SHIFT, StoredRows
 
 Integers = NDArray[np.int64]
 
@@ -258,7 +259,7 @@ class RowCollector:
         """Numbers of `count` units that have no name."""
         self._units += count
         if self._units > _MOST_UNITS:
-            raise NoRoom(f"a job counts at most {_MOST_UNITS:,} events: let it read fewer")
+            raise WorkerEnds(f"a job counts at most {_MOST_UNITS:,} events: let it read fewer")
         return np.arange(self._units - count, self._units)
 
     def rows(self) -> Rows:

@@ -36,7 +36,7 @@ from stream_dp.jobs.steps import (
 )
 from stream_dp.jobs.store import JobStore, Plan, Schedule
 from stream_dp.jobs.topic_rows import TopicRange
-from stream_dp.store.ledger import LedgerRefused, NoBudget, NotDurable
+from stream_dp.store.ledger import LedgerRefused, NoBudget
 
 _SECONDS_BETWEEN_REPORTS = 0.5
 _LONGEST_SCHEDULED_ID = 170  # a time is put behind it
@@ -139,8 +139,6 @@ class JobRunner:
             result = of_request(request, "cancelled")
             paid = is_paid(prepared, charge_id, plan.key, ledger)
             return msgspec.structs.replace(result, cost=cost if paid else None)
-        except NotDurable:
-            raise
         except NoBudget as refused:  # an operator may set one, and then the same id is answered
             raise BadRequest(str(refused)) from None
         except LedgerRefused as refused:
@@ -157,8 +155,6 @@ class JobRunner:
         try:
             ledger = self._site.ledger(self._redis, result.source)
             settle(request, self._charge_id(request), plan.key, result, ledger, asked)
-        except NotDurable:
-            raise
         except LedgerRefused as refused:
             logger.warning("job %s keeps all the marks that it reserved: %s", request.id, refused)
 

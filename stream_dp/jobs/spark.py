@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, Marks, Share, Weighing
 from stream_dp.config.connections import Kafka
-from stream_dp.errors import Refused, SparkFailed, StreamDpError, needs_extra
+from stream_dp.errors import SparkFailed, StreamDpError, WorkerEnds, needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted, Integers, as_labels, places_in
 from stream_dp.jobs.engine import Engine, Seen, ThisProcess
@@ -62,10 +62,6 @@ _ENDED = (
 )
 
 
-class SparkEnded(Refused):
-    """The Java process of Spark is gone, and this process cannot start another one."""
-
-
 class Spark:
     """An `Engine`: the Spark session of this process, or one that is started before the first charge.
 
@@ -75,7 +71,7 @@ class Spark:
     def start(self) -> None:
         """See `Engine.start`."""
         if not _answers(self.session):
-            raise SparkEnded(_ENDED)
+            raise WorkerEnds(_ENDED)
 
     @cached_property
     def session(self) -> Any:
@@ -270,7 +266,7 @@ def told(session: Any) -> Iterator[None]:
         raise
     except Exception as failed:
         if not _answers(session):
-            raise SparkEnded(_ENDED) from None
+            raise WorkerEnds(_ENDED) from None
         if not isinstance(failed, PySparkException):
             raise
         if SourceChanged.__name__ in str(failed):

@@ -32,7 +32,7 @@ from stream_dp.privacy.keyed_noise import key_check, subkey
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.vector import Vector
 from stream_dp.store import pay_what_you_get
-from stream_dp.store.ledger import ChargeConflict, LedgerRefused, NotDurable
+from stream_dp.store.ledger import ChargeConflict, LedgerRefused
 from stream_dp.store.ledger_records import Marks
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,6 @@ def owner_of(source: Source, site: Site, redis: Redis) -> Registered:
             file, key = locate(source, site.folder), file_key(registry, redis)
             found = None if key is None else registry.owner("file", file_name(file, key))
             what, unknown = f"the file {source.file!r}", not_registered("file", source.file)
-    except NotDurable:
-        raise
     except (LedgerRefused, NoSuchObject) as refused:
         raise BadRequest(str(refused)) from None
     if found is None:

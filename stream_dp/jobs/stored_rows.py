@@ -10,17 +10,13 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.errors import Refused
+from stream_dp.errors import WorkerEnds
 
 _PARTS = 64
 USER_SHIFT = 32
 """A packed row is user << USER_SHIFT | item."""
 
 Integers = NDArray[np.int64]
-
-
-class NoRoom(Refused):
-    """Nothing more can be stored, or told apart."""
 
 
 class StoredRows:
@@ -39,7 +35,7 @@ class StoredRows:
         return self._rows
 
     def put(self, packed: Integers) -> None:
-        """Store some more.  Raises `NoRoom`."""
+        """Store some more.  Raises `WorkerEnds`."""
         parts = ((packed >> USER_SHIFT) % _PARTS).astype(np.uint8)
         try:
             self._file.seek(8 * self._rows)
@@ -53,7 +49,7 @@ class StoredRows:
         self._rows += len(packed)
 
     def part(self, number: int) -> Integers:
-        """All rows of the users of one part.  Raises `NoRoom` where they cannot be read again."""
+        """All rows of the users of one part.  Raises `WorkerEnds` where they cannot be read again."""
         found = [np.empty(0, np.int64)]
         try:
             for start, count in self._stretches[number]:
@@ -69,8 +65,8 @@ class StoredRows:
         return range(_PARTS)
 
 
-def _no_room(error: OSError) -> NoRoom:
-    return NoRoom(
+def _no_room(error: OSError) -> WorkerEnds:
+    return WorkerEnds(
         f"rows beyond memory cannot be stored in {tempfile.gettempdir()}: {error.strerror}; let TMPDIR name a private "
         "folder with 8 bytes of room for each row, and run the job again with the same --id"
     )

@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import ledger_as_far_as_known
-from stream_dp.errors import spoken
+from stream_dp.errors import WorkerEnds, spoken
 from stream_dp.jobs.answers import Answers
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
@@ -32,10 +32,8 @@ from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
 from stream_dp.jobs.schedule import due
-from stream_dp.jobs.spark import SparkEnded
 from stream_dp.jobs.steps import Site
 from stream_dp.jobs.store import Place
-from stream_dp.jobs.stored_rows import NoRoom
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.outages import Outages
@@ -52,8 +50,6 @@ _MOST_WAITING = 10_000
 _ANSWER_SECONDS = 30
 _REDIS_SECONDS = 30.0
 _SAME_TOPIC_SECONDS = 5.0
-_NOT_HERE = (NoRoom, SparkEnded)
-"""What ends the worker: no job can be done here, and a refusal would depend on the rows."""
 _DAMAGED = "what the worker remembers of this job is damaged, and its log says more; nothing is released"
 
 logger = logging.getLogger(__name__)
@@ -108,7 +104,7 @@ class JobWorker:
     def run(self) -> None:
         """Answer requests until `stop`.  An outage of Kafka or Redis is waited out.
 
-        Raises `RightMissing`, and `NoRoom` or `SparkEnded` in the middle of a job, which stays unanswered.
+        Raises `Refused`, and in the middle of a job, which stays unanswered, `WorkerEnds`.
         """
         check_golden_draw()
         with self.progress.watched():
@@ -193,7 +189,7 @@ class JobWorker:
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, timestamp)
-        except (*OUTAGES, *_NOT_HERE, StateDamaged, _Stopped):
+        except (*OUTAGES, WorkerEnds, StateDamaged, _Stopped):
             raise
         except Exception:  # a defect, at which one job may fail but not all that follow it
             logger.exception("job %s failed", request.id)

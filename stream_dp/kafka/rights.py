@@ -37,10 +37,6 @@ class Right(NamedTuple):
     operation: Operation
 
 
-class RightMissing(Refused):
-    """Kafka does not let this user do what is needed; the message names each right that is missing."""
-
-
 class NotPermitted(TopicAuthorizationFailedError):
     """Kafka has refused something for want of this right."""
 
@@ -110,13 +106,13 @@ def _is_missing(kafka: Kafka, right: Right, given: set[str] | None) -> bool:
 
 
 def require_rights(kafka: Kafka, needed: Iterable[Right]) -> None:
-    """Raise `RightMissing` if this user lacks any of the `needed` rights, as far as the broker tells."""
+    """Raise `Refused` if this user lacks any of the `needed` rights, as far as the broker tells."""
     if missing := missing_rights(kafka, needed):
-        raise RightMissing(told(missing))
+        raise Refused(told(missing))
 
 
 def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Exception) -> None:
-    """Raise `RightMissing` where `failure` comes from a right that this user lacks; else it is something else."""
+    """Raise `Refused` where `failure` comes from a right that this user lacks; else it is something else."""
     if not _is_of_kafka(failure):
         return
     refused = [failure.right] if isinstance(failure, NotPermitted) else []
@@ -130,7 +126,7 @@ def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Except
     # Nobody ever tells of a topic that does not exist whether it may be made, so a refusal to make it is believed.
     missing += [each for each in refused if each.operation == "CREATE" and each not in missing]
     if missing:
-        raise RightMissing(told(missing)) from failure
+        raise Refused(told(missing)) from failure
 
 
 @contextmanager

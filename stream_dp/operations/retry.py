@@ -12,38 +12,20 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from stream_dp.config.secret import REDIS_LOGIN
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady, Refused, SparkFailed, StoreUnreachable, spoken
+from stream_dp.errors import NotReady, Refused, spoken
 from stream_dp.kafka.clients import NotAuthenticated
 from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import Right, refuse_without_rights
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
-OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotDurable, NotReady)
+OUTAGES = (KafkaError, AdminError, RedisError, OSError, NotReady)
 """What a server that is away, or too slow to be relied on, raises through the clients; and what others do soon."""
 
 Needed = Callable[[], Iterable[Right]]
 """Lists the rights without which no attempt succeeds, once one has failed: what they are may take asking Kafka."""
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.2, 10.0
-
-
-class KafkaRefused(Refused):
-    """Kafka does not let this user in: waiting would not help."""
-
-
-class RedisRefused(Refused):
-    """Redis does not let this user in, or not do what is needed: waiting would not help."""
-
-    def __init__(self, settings: Settings, refusal: Exception) -> None:
-        place = f"Redis at {urlsplit(settings.redis).hostname}"
-        if isinstance(refusal, NoPermissionError):
-            super().__init__(
-                f"{place} does not let this user do what is needed ({refusal}): give it the "
-                "rights that docs/operations lists under Rights in Redis, or name another user in the setting redis"
-            )
-        else:
-            super().__init__(f"{place} refuses the user or the password ({refusal}): {REDIS_LOGIN}")
 
 
 class Backoff:
@@ -84,17 +66,26 @@ class Attempts:
     def failed(self, outage: Exception) -> float:
         """Report the outage that has ended an attempt; returns for how many seconds to wait before the next one.
 
-        If it failed because this user lacks a right that is needed, raises `RightMissing`.  If a server does not take
-        the password at the first attempt, raises `KafkaRefused` or `RedisRefused`: waiting would not help.  Later, it
-        may have lost its users for a while.
+        Raises `Refused` if it failed because this user lacks a right that is needed, or, at the first attempt, because
+        a server does not take the password.  Later, it may have lost its users for a while.
         """
         if self._made == 1 and isinstance(outage, AuthenticationError | NoPermissionError):
-            raise RedisRefused(self._settings, outage) from None
+            raise Refused(_not_let_in(self._settings, outage)) from None
         if self._made == 1 and isinstance(outage, NotAuthenticated):
-            raise KafkaRefused(str(outage)) from None
+            raise Refused(str(outage)) from None
         refuse_without_rights(self._settings.kafka_address, self._needed(), outage)
         self._outages.waits(awaited(outage, self._settings), spoken(outage))
         return self._backoff.seconds()
+
+
+def _not_let_in(settings: Settings, refusal: Exception) -> str:
+    place = f"Redis at {urlsplit(settings.redis).hostname}"
+    if isinstance(refusal, NoPermissionError):
+        return (
+            f"{place} does not let this user do what is needed ({refusal}): give it the rights that docs/operations "
+            "lists under Rights in Redis, or name another user in the setting redis"
+        )
+    return f"{place} refuses the user or the password ({refusal}): {REDIS_LOGIN}"
 
 
 async def retry_until_done(
@@ -114,7 +105,11 @@ async def retry_until_done(
                 await attempt()
             except OUTAGES as outage:
                 wait = await asyncio.to_thread(attempts.failed, outage)
-                watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
+                if isinstance(outage, NotReady) and not isinstance(outage, NotDurable):
+                    watch.beat()
+                    watch.progress.input(True, awaited(outage, settings))
+                else:
+                    watch.outage("redis" if isinstance(outage, RedisError | NotDurable) else "kafka")
                 await pause(stopping, wait)
 
 
@@ -128,10 +123,8 @@ async def pause(stopping: asyncio.Event, seconds: float) -> None:
 
 def awaited(outage: Exception, settings: Settings) -> str:
     """Who does not serve, without the password that an address may hold."""
-    if isinstance(outage, StoreUnreachable):
-        return "the object store"
-    if isinstance(outage, SparkFailed):
-        return "Spark"
     if isinstance(outage, RedisError | NotDurable):
         return f"Redis at {urlsplit(settings.redis).hostname}"
+    if isinstance(outage, NotReady):
+        return outage.awaits
     return f"Kafka at {settings.kafka}"

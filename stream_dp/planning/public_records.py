@@ -21,10 +21,6 @@ _SHARE = 0.9
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-class NeedsRegistry(Refused):
-    """Records that can only be read with a registry; the message says what to give."""
-
-
 class Found(NamedTuple):
     """How public records are written, and what they are made of; of CSV, columns by their number."""
 
@@ -35,7 +31,7 @@ class Found(NamedTuple):
 
 
 def public_shape(kafka: Kafka, topic: str, partitions: int) -> Found | None:
-    """What the newest records are; None where there is none that can be read.  Raises `NeedsRegistry`."""
+    """What the newest records are; None where there is none that can be read.  Raises `Refused`."""
     values = [record.value for record in newest_records(kafka, topic, partitions, _RECORDS) if record.value]
     shape: Shape = None
     for value in values:
@@ -46,7 +42,7 @@ def public_shape(kafka: Kafka, topic: str, partitions: int) -> Found | None:
     if isinstance(shape, dict | list):
         return Found("json", shape)
     if values and all(schema_number(value) is not None for value in values):
-        raise NeedsRegistry(
+        raise Refused(
             f"the records of {topic!r} name schemas of a registry: give its address with --schema-registry"
         )
     return _text_of(values)

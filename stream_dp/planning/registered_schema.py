@@ -13,10 +13,6 @@ from stream_dp.planning.record_shapes import Shape, shape_of_avro, shape_of_json
 _FORMATS: dict[str, Format] = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 
 
-class RegistryRefused(Refused):
-    """A registry that does not tell what is registered; the message says what to change."""
-
-
 class RegisteredSchema(NamedTuple):
     """How values are written, and what they are made of; None where that cannot be told."""
 
@@ -27,7 +23,7 @@ class RegisteredSchema(NamedTuple):
 def registered_schema(section: EventsSection, topic: str) -> RegisteredSchema | None:
     """What is registered for the values of a topic where the section says that schemas are; None for nothing.
 
-    Raises `RegistryRefused`, or `SettingsError` for a password that cannot be read.
+    Raises `Refused`, or `SettingsError` for a password that cannot be read.
     """
     try:
         with closing(SchemaRegistry(section)) as registry:
@@ -52,8 +48,8 @@ def _shape(form: Format, schema: Schema) -> Shape:
     return shape_of_avro(text) if form == "avro" else shape_of_json_schema(text)
 
 
-def _refused(section: EventsSection, why: str) -> RegistryRefused:
-    return RegistryRefused(
+def _refused(section: EventsSection, why: str) -> Refused:
+    return Refused(
         f"the schema registry at {section.schema_registry} does not say what is registered ({why}): check "
         "--schema-registry, --registry-username and --registry-password"
     )

@@ -13,10 +13,6 @@ from stream_dp.kafka.rights import rights_on
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 
 
-class TopicUnfit(Refused):
-    """A topic that no stream can read; the message says why."""
-
-
 @dataclass(frozen=True)
 class TopicSurvey:
     """A topic as it stands.  None: the broker does not tell it to this user.
@@ -34,15 +30,15 @@ class TopicSurvey:
 
 
 def survey_topic(kafka: Kafka, topic: str) -> TopicSurvey:
-    """Look at a topic.  Raises `TopicUnfit`, or KafkaError."""
+    """Look at a topic.  Raises `Refused`, or KafkaError."""
     known = log.topics(kafka)
     if topic not in known:
         near = sorted(each for each in known if topic.lower() in each.lower())[:3]
         hint = f"; there is {', '.join(near)}" if near else ""
-        raise TopicUnfit(f"Kafka has no topic {topic!r}, or this user may not describe it (DESCRIBE){hint}")
+        raise Refused(f"Kafka has no topic {topic!r}, or this user may not describe it (DESCRIBE){hint}")
     settings = _settings(kafka, topic)
     if "compact" in settings.get("cleanup.policy", ""):
-        raise TopicUnfit(
+        raise Refused(
             f"the topic {topic!r} has cleanup.policy={settings['cleanup.policy']}: a record may vanish between two "
             "readings, so it cannot be the log of a stream; read the topic that it was made from"
         )

@@ -168,10 +168,6 @@ def begins_epoch(release: WholeRelease) -> bool:
     return release.previous == 0
 
 
-class AlreadyWindows(Refused):
-    """A window is asked for of a stream whose releases are windows."""
-
-
 def window_between(
     release: WholeRelease,
     older: WholeRelease | None,
@@ -186,7 +182,7 @@ def window_between(
     Raises ValueError where the two are of different epochs, unless the newer one carries on the totals of the older.
     """
     if release.window_rounds is not None:
-        raise AlreadyWindows(
+        raise Refused(
             f"the releases of {release.stream!r} count the last {release.window_rounds:,} rounds already: a window of "
             "windows means nothing"
         )

@@ -14,7 +14,8 @@ from hashlib import blake2b
 from stream_dp.config.connections import Kafka
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
-from stream_dp.replay.source import HEADER, FileSource, Place, ReplayRefused, Row, TopicSource
+from stream_dp.kafka.log import LogRefused
+from stream_dp.replay.source import HEADER, FileSource, Place, Row, TopicSource
 
 _ANSWER_SECONDS = 30
 _LARGEST_REQUEST = 2 << 20
@@ -88,12 +89,12 @@ def held_by(kafka: Kafka, into: str, digest: str) -> Held:
 def check_held(held: Held, source: FileSource | TopicSource, into: str, is_counted: bool) -> None:
     """Refuse where the target, if a stream counts it, could hold an event twice."""
     if held.repeated:
-        raise ReplayRefused(
+        raise LogRefused(
             f"the topic {into!r} holds {held.repeated} rows twice, because two replays ran at once: replay into a new "
             "stream"
         )
     if held.foreign and is_counted:
-        raise ReplayRefused(
+        raise LogRefused(
             f"the topic {into!r} holds {held.foreign} records that are not of this replay, so an event could be "
             "counted twice in one epoch: replay into a stream of its own, whose setting source names the data source"
         )
@@ -103,7 +104,7 @@ def check_held(held: Held, source: FileSource | TopicSource, into: str, is_count
         there = source.between(number, number + 1, partition) if partition < source.partitions else ()
         if [_digest(row) for row in there] != [digest]:
             where = f" of partition {partition}" if source.partitions > 1 else ""
-            raise ReplayRefused(
+            raise LogRefused(
                 f"the topic {source.topic!r} is not the one that was replayed into {into!r}: its record at offset "
                 f"{number}{where} is missing or has changed; replay into a new stream"
             )
@@ -112,7 +113,7 @@ def check_held(held: Held, source: FileSource | TopicSource, into: str, is_count
 def check_partitions(source: FileSource | TopicSource, into: str, partitions: int) -> None:
     """Refuse where nothing says which partition of the target a record would belong to."""
     if isinstance(source, TopicSource) and source.partitions != partitions:
-        raise ReplayRefused(
+        raise LogRefused(
             f"the topic {source.topic!r} has {log.partitions_text(source.partitions)} and {into!r} has "
             f"{log.partitions_text(partitions)}, so records that are in order now would not be: replay into a topic "
             f"with {log.partitions_text(source.partitions)}"
@@ -158,7 +159,7 @@ def missing(source: FileSource | TopicSource, held: Held) -> Iterator[Row]:
     """The rows that the target does not hold.  Refuses a source that is itself a replay."""
     for row in source.rows():
         if row.mark is not None:
-            raise ReplayRefused(
+            raise LogRefused(
                 f"the source holds a replayed record at offset {row.number}{_of(row)}: replay what it was replayed "
                 "from, so that no event comes twice under two names"
             )
@@ -180,7 +181,7 @@ def replay(
 ) -> int:
     """Send these rows of the source and wait until the broker has them all; returns how many.
 
-    Raises `ReplayRefused`, KafkaError.  A row of a topic goes to the partition that it is in there,
+    Raises `LogRefused`, KafkaError.  A row of a topic goes to the partition that it is in there,
     and rows of a file to all partitions in turn.  Stopped in the middle, it leaves in each the rows up to some one,
     without gaps: the producer is idempotent.
     """
@@ -217,7 +218,7 @@ def replay(
     if sent and sum(_ends(kafka, into)) != sum(ends) + sent:  # others wrote too: another replay, perhaps
         repeated = held_by(kafka, into, source.digest).repeated
         if repeated:
-            raise ReplayRefused(
+            raise LogRefused(
                 f"another replay ran at the same time: the topic {into!r} holds {repeated} rows twice; replay into a "
                 "new stream, one replay at a time"
             )

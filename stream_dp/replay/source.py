@@ -41,10 +41,6 @@ _ROWS_AT_ONCE = 10_000
 _DAMAGE = (OSError, EOFError, zlib.error, pa.ArrowException)
 
 
-class ReplayRefused(LogRefused):
-    """A replay that cannot be made, or would break a guarantee; the message says what to change."""
-
-
 class Place(NamedTuple):
     """Where a row stands in its source: its number in a partition; a file has one."""
 
@@ -145,7 +141,7 @@ class FileSource:
     """A file of JSON Lines, CSV (both also as .gz) or Parquet; it is read once to see that it can be.
 
     JSON Lines are passed on byte for byte.  The columns of CSV and Parquet are `items` (a list; in CSV as JSON, or one
-    item) or `item`, and `user`, `id` and `ts` where there are any.  A row of CSV is one line.  Raises `ReplayRefused`.
+    item) or `item`, and `user`, `id` and `ts` where there are any.  A row of CSV is one line.  Raises `LogRefused`.
     """
 
     partitions = 1
@@ -156,7 +152,7 @@ class FileSource:
         try:
             self._kind, self._packed = kind_of(file.name)
         except ValueError as unknown:
-            raise ReplayRefused(str(unknown)) from None
+            raise LogRefused(str(unknown)) from None
         self.survey = survey(self, decode)
 
     def __len__(self) -> int:
@@ -201,7 +197,7 @@ class FileSource:
 
     def _require_items(self, names: Any) -> None:
         if not {"items", "item"} & set(names):
-            raise ReplayRefused(f"the file {self._file.name!r} has no column items, nor item: name one so")
+            raise LogRefused(f"the file {self._file.name!r} has no column items, nor item: name one so")
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -209,7 +205,7 @@ class FileSource:
             yield
         except _DAMAGE as error:
             reason = getattr(error, "strerror", None) or f"it is damaged: {type(error).__name__}"
-            raise ReplayRefused(f"the file {self._file.name!r} cannot be read ({reason})") from None
+            raise LogRefused(f"the file {self._file.name!r} cannot be read ({reason})") from None
 
 
 def _fields(line: bytes, separator: str) -> list[str] | None:
@@ -250,7 +246,7 @@ def _time_of(value: bytes) -> int | None:
 class TopicSource:
     """The records of a topic from `start` to before `end`: times, None for all, or offsets of its only partition.
 
-    Raises `ReplayRefused` where there is no such topic, or where an offset could be one of any of several partitions.
+    Raises `LogRefused` where there is no such topic, or where an offset could be one of any of several partitions.
     """
 
     def __init__(
@@ -267,9 +263,9 @@ class TopicSource:
         held = log.offsets_of_all(kafka, topic)
         self.partitions = len(held)
         if not held:
-            raise ReplayRefused(f"the topic {topic!r} does not exist")
+            raise LogRefused(f"the topic {topic!r} does not exist")
         if len(held) > 1 and (isinstance(start, int) or isinstance(end, int)):
-            raise ReplayRefused(
+            raise LogRefused(
                 f"the topic {topic!r} has {len(held)} partitions, and an offset says nothing about the others: give "
                 "times, such as 2026-01-31T12:00:00Z"
             )

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
-from stream_dp.errors import Refused, StreamDpError
+from stream_dp.errors import NotReady, Refused, StreamDpError
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Room, Spent, Unit
 from stream_dp.privacy.vector import Vector
@@ -38,7 +38,7 @@ class UnitMismatch(LedgerRefused):
     """The ledger of this source counts in the other unit."""
 
 
-class NotDurable(LedgerRefused):
+class NotDurable(NotReady):
     """Redis has the change, but not on its disk: release nothing, and repeat the same call."""
 
 

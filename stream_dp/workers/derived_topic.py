@@ -22,7 +22,7 @@ def keep(settings: Settings, needed: Needed, follow: Callable[[], None], stoppin
     """Call `follow` whenever there are releases to read, until `stopping`.
 
     `follow` returns when it is stopped, and raises `TopicChanged` or KafkaError where it has to begin again.  `needed`:
-    the rights without which it cannot go on.  Raises `LogRefused` as `follow` does, and `RightMissing`.
+    the rights without which it cannot go on.  Raises `LogRefused` as `follow` does, and `Refused`.
     """
     outages = Outages()
     attempts = Attempts(settings, needed, outages)

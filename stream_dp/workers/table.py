@@ -143,7 +143,7 @@ def keep_table(settings: Settings, stopping: Event, every: float = 1.0, table_fo
     """Keep `<stream>.table` equal to the newest release, at most `every` so many seconds, until `stopping`.
 
     What is not there yet, or no more, is waited for.  Raises `LogRefused` where the table's topic cannot serve, and
-    `RightMissing`.
+    `Refused`.
     """
 
     def follow() -> None:

@@ -149,7 +149,7 @@ def keep_windows(
     """Write `<stream>.windows` until `stopping`, from where it stands.
 
     What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve, and
-    `RightMissing`.
+    `Refused`.
     """
 
     def follow() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stream_dp.errors import WorkerEnds
 from stream_dp.jobs import rows as rows_module
 from stream_dp.jobs import stored_rows
 from stream_dp.jobs.declared import MECHANISMS
@@ -19,7 +20,7 @@ from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.request import JobName, JobRequest, Source, request_from
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.source_file import find_file
-from stream_dp.jobs.stored_rows import NoRoom, StoredRows
+from stream_dp.jobs.stored_rows import StoredRows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 USERS = 300
@@ -128,7 +129,7 @@ def test_a_full_disk_ends_the_job_and_is_no_end_of_the_file(
 ) -> None:
     """What is left of the rows must not be taken for all of them."""
     monkeypatch.setattr("tempfile.TemporaryFile", FullDisk)
-    with pytest.raises(NoRoom, match="let TMPDIR name a private folder"):
+    with pytest.raises(WorkerEnds, match="let TMPDIR name a private folder"):
         read(file, "user")
 
 
@@ -145,5 +146,5 @@ def test_more_units_than_can_be_told_apart_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(rows_module, "_MOST_UNITS", 4)
     collector = RowCollector()
     collector.new_units(4)
-    with pytest.raises(NoRoom, match="at most 4 events"):
+    with pytest.raises(WorkerEnds, match="at most 4 events"):
         collector.new_units(1)

@@ -22,8 +22,9 @@ from kafka.protocol.sasl import (
 from stream_dp.config.connections import KafkaAddress
 from stream_dp.config.settings import Settings
 from stream_dp.dev import broker, wire
+from stream_dp.errors import Refused
 from stream_dp.kafka.clients import NotAuthenticated, admin_client
-from stream_dp.operations.retry import KafkaRefused, retry_until_done
+from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
 
 REFUSED = 58
@@ -92,7 +93,7 @@ async def test_a_wrong_password_ends_a_start(strict: str) -> None:
         await asyncio.to_thread(admin_client, settings.kafka_address)
 
     with pytest.raises(
-        KafkaRefused, match=r"authentication failed .*Invalid username or password.*kafka_password"
+        Refused, match=r"authentication failed .*Invalid username or password.*kafka_password"
     ):
         await retry_until_done(connect, lambda: False, asyncio.Event(), settings, list, Watch("shop", "s"))
 

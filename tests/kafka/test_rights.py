@@ -13,8 +13,9 @@ from kafka.errors import (
 )
 
 from stream_dp.cli.mistakes import sentence
+from stream_dp.errors import Refused
 from stream_dp.kafka import rights
-from stream_dp.kafka.rights import NotPermitted, Right, RightMissing, naming, refuse_without_rights
+from stream_dp.kafka.rights import NotPermitted, Right, naming, refuse_without_rights
 
 READ, WRITE = Right("topic", "orders", "READ"), Right("topic", "shop.releases", "WRITE")
 GROUP = Right("group", "shop.running-histogram", "READ")
@@ -34,7 +35,7 @@ def taken_for(
     monkeypatch.setattr(rights, "missing_rights", told)
     try:
         refuse_without_rights("localhost:1", NEEDED, failure)
-    except RightMissing as refusal:
+    except Refused as refusal:
         return str(refusal)
     return ""
 

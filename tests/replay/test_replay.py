@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from stream_dp.epochs.file_names import file_name
 from stream_dp.events.event import decode_event
 from stream_dp.events.stored_files import LocalFile
+from stream_dp.kafka.log import LogRefused
 from stream_dp.replay.replay import Held, Numbers, by_their_times, check_held, evenly, missing
-from stream_dp.replay.source import FileSource, ReplayRefused, Row
+from stream_dp.replay.source import FileSource, Row
 
 SOME: list[dict[str, Any]] = [
     {"items": ["tea", "milk"], "user": "ann", "ts": "2026-01-31T12:00:00+00:00"},
@@ -134,7 +135,7 @@ def test_a_file_that_cannot_be_read_to_its_end_is_refused_beforehand(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(ReplayRefused, match=says):
+    with pytest.raises(LogRefused, match=says):
         FileSource(LocalFile(tmp_path / name))
 
 
@@ -200,13 +201,13 @@ def test_a_target_that_a_stream_counts_holds_nothing_else(tmp_path: Path) -> Non
     for mark in (None, "other:0", f"{source.digest}:x", source.digest):
         held = Held()
         held.take(row._replace(mark=mark), source.digest)
-        with pytest.raises(ReplayRefused, match="1 records that are not of this replay"):
+        with pytest.raises(LogRefused, match="1 records that are not of this replay"):
             check_held(held, source, "again.events", is_counted=True)
         check_held(held, source, "scratch", is_counted=False)
     held = Held()
     for _ in range(2):
         held.take(row._replace(mark=f"{source.digest}:0"), source.digest)
-    with pytest.raises(ReplayRefused, match="1 rows twice"):
+    with pytest.raises(LogRefused, match="1 rows twice"):
         check_held(held, source, "scratch", is_counted=False)
 
 

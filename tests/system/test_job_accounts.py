@@ -12,10 +12,11 @@ from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.epochs.registry import Registry, SourceTaken
+from stream_dp.epochs.registry import Registry
 from stream_dp.jobs import steps
 from stream_dp.jobs.result import JobResult
 from stream_dp.kafka import log
+from stream_dp.store.ledger import LedgerRefused
 from tests.system.broken_ledgers import believed
 from tests.system.job_place import TOP, UNIT, Place, job_place
 
@@ -177,7 +178,7 @@ def test_whoever_registers_first_is_right_and_all_agree_on_it(place: Place) -> N
     def claim(name: str) -> str:
         try:
             return Registry(place.settings.kafka).register("topic", topic, name, UNIT).source
-        except SourceTaken:
+        except LedgerRefused:
             return "taken"
 
     with ThreadPoolExecutor(4) as threads:

@@ -13,7 +13,7 @@ from stream_dp.cli import app
 from stream_dp.epochs import registry as registry_file
 from stream_dp.epochs.journal import append
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
-from stream_dp.epochs.registry import TOPIC, Registry, SourceTaken, default_ledger
+from stream_dp.epochs.registry import TOPIC, Registry, default_ledger
 from stream_dp.kafka import log
 from stream_dp.store.ledger import BudgetExceeded, LedgerRefused
 from tests.system.test_lost_budgets import DELTA, Ledgers, charge, ledgers
@@ -116,7 +116,7 @@ def test_of_two_budgets_set_at_once_one_says_where_the_ledger_is(
         """What the command does, which reads and writes the output of this whole process."""
         try:
             Registry(place.kafka).register("topic", place.source, place.source, "event", ledger=topic)
-        except SourceTaken as refused:
+        except LedgerRefused as refused:
             return str(refused)
         place.ledgers.open().set_budget(2.0, DELTA, "event")
         return topic

@@ -15,10 +15,6 @@ from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.record import Record
 
 
-class WrongMapping(Refused):
-    """This machine makes another event of a record than the one that the mapping's version makes of it."""
-
-
 class Vector(NamedTuple):
     """A record, and its items or, as one text, why it is none."""
 
@@ -170,10 +166,10 @@ def outcome(vector: Vector) -> list[str] | str:
 
 @cache
 def check_golden_mapping(kind: Format) -> None:
-    """Raise `WrongMapping` where records of a format are read otherwise here than they should be."""
+    """Raise `Refused` where records of a format are read otherwise here than they should be."""
     for number, vector in enumerate(VECTORS[kind], 1):
         if outcome(vector) != vector.expected:
-            raise WrongMapping(
+            raise Refused(
                 f"this machine reads record {number} of the golden ones of format {kind!r} otherwise than version "
                 f"{MAPPING_VERSION} of the mapping does, so it would not count what others count: install the versions "
                 "of msgspec, fastavro, jmespath and protobuf that stream_dp asks for"
