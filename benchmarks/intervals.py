@@ -20,7 +20,7 @@ from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.registry import Mechanism
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.estimates.smoothing import Smoother
+from stream_dp.releases.smoothing import Smoother
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from stream_dp.local.one_shot import Answer, histogram, label_votes, set_union, top_k
     from stream_dp.notebook.live import watch
     from stream_dp.notebook.what_if import what_if
-    from stream_dp.releases.estimates.smoothing import Smoother
     from stream_dp.releases.history import history
     from stream_dp.releases.lookup import release_at
+    from stream_dp.releases.smoothing import Smoother
     from stream_dp.releases.subscribe import read_table, subscribe
     from stream_dp.releases.subscription import Subscription
     from stream_dp.releases.table_topic import Table
@@ -84,7 +84,7 @@ _HOMES = {
     "local.one_shot": ("Answer", "histogram", "label_votes", "set_union", "top_k"),
     "notebook.live": ("watch",),
     "notebook.what_if": ("what_if",),
-    "releases.estimates.smoothing": ("Smoother",),
+    "releases.smoothing": ("Smoother",),
     "releases.history": ("history",),
     "releases.lookup": ("release_at",),
     "releases.subscribe": ("read_table", "subscribe"),

@@ -17,6 +17,7 @@ from stream_dp.dashboard.results import read_result
 from stream_dp.dashboard.unmetered import unmetered_nonce
 from stream_dp.kafka.log import LogRefused, position, read_only_consumer
 from stream_dp.kafka.rights import NotPermitted, naming, require_seen
+from stream_dp.operations.backoff import Backoff, retry_in_thread
 from stream_dp.releases.foreign import Place as RecordPlace
 from stream_dp.releases.foreign import release_or_none
 from stream_dp.releases.whole import WholeReleases
@@ -73,25 +74,28 @@ class Reader:
         return recent and self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                consumer = read_only_consumer(
-                    self._kafka, bootstrap_timeout_ms=_ANSWER_MILLISECONDS, reconnect_backoff_max_ms=1000
-                )
-                try:
-                    self._follow(consumer)
-                finally:
-                    consumer.close(timeout_ms=_ANSWER_MILLISECONDS)
-            except LogRefused as gone:
-                self._tell("no-topic", str(gone))
-            except NotPermitted as refused:
-                self._tell("unreachable", f"{refused}")
-            except (KafkaError, OSError) as error:
-                self._tell("unreachable", f"Kafka does not answer at {self._kafka} ({error}): trying again")
-                self._reached_at = float("-inf")
-            except Exception:
-                _LOGGER.exception("the reader starts again")
-            self._stopping.wait(_RETRY_SECONDS)
+        retry_in_thread(self._connect_and_follow, _Told(self), self._stopping)
+
+    def _connect_and_follow(self) -> None:
+        consumer = read_only_consumer(
+            self._kafka, bootstrap_timeout_ms=_ANSWER_MILLISECONDS, reconnect_backoff_max_ms=1000
+        )
+        try:
+            self._follow(consumer)
+        finally:
+            consumer.close(timeout_ms=_ANSWER_MILLISECONDS)
+
+    def failed(self, failure: Exception) -> None:
+        """Say what ended an attempt to follow the topics."""
+        if isinstance(failure, LogRefused):
+            self._tell("no-topic", str(failure))
+        elif isinstance(failure, NotPermitted):
+            self._tell("unreachable", str(failure))
+        elif isinstance(failure, KafkaError | OSError):
+            self._tell("unreachable", f"Kafka does not answer at {self._kafka} ({failure}): trying again")
+            self._reached_at = float("-inf")
+        else:
+            _LOGGER.error("the reader starts again", exc_info=failure)
 
     def _follow(self, consumer: KafkaConsumer) -> None:
         """Read until asked to stop; raises KafkaError when the broker is gone."""
@@ -211,6 +215,19 @@ class Reader:
             nonce = unmetered_nonce(record.value)
             if nonce is not None:
                 self.board.note_unmetered(nonce)
+
+
+class _Told(Backoff):
+    """Attempts of a reader, which says why they fail; none is given up."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(_RETRY_SECONDS)
+        self._reader = reader
+
+    def failed(self, failure: Exception) -> float:
+        """See `Backoff`."""
+        self._reader.failed(failure)
+        return super().failed(failure)
 
 
 def _seconds(ts: str) -> float:

@@ -12,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import OffsetAndMetadata
-from redis.exceptions import RedisError
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
@@ -38,11 +37,11 @@ from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.outages import Outages
 from stream_dp.kafka.rights import Right, naming
+from stream_dp.operations.backoff import retry_in_thread
 from stream_dp.operations.progress import Progress
-from stream_dp.operations.retry import OUTAGES, Attempts, awaited
+from stream_dp.operations.retry import OUTAGES, Attempts, awaited, server_of
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.store.checkpoint_records import StateDamaged
-from stream_dp.store.ledger import NotDurable
 
 _STRAYS = "top-k"  # whoever does these jobs also answers requests that name no job
 _POLL_MILLISECONDS = 100
@@ -108,29 +107,18 @@ class JobWorker:
         """
         check_golden_draw()
         with self.progress.watched():
-            self._retry()
+            retry_in_thread(self._attempt, _Attempts(self), self._stopping)
 
     def _needed_rights(self) -> list[Right]:
         ledger = ledger_as_far_as_known(self.settings.kafka_address, self.settings.data_source)
         return roles.jobs_worker(self.settings, ledger, self.jobs)
 
-    def _retry(self) -> None:
-        attempts = Attempts(self.settings, self._needed_rights, self._outages)
-        while not self._stopping.is_set():
-            attempts.begin()
-            try:
-                if self.settings.create_topics:
-                    log.create_topics(
-                        self.settings.kafka_address, self.requests, self.results, self.settings.events
-                    )
-                with _Session(self) as session:
-                    self._outages.over()
-                    session.work(self._stopping)
-            except OUTAGES as outage:
-                self.progress.cause = "redis" if isinstance(outage, RedisError | NotDurable) else "kafka"
-                self._stopping.wait(attempts.failed(outage))
-            except _Stopped:
-                return
+    def _attempt(self) -> None:
+        if self.settings.create_topics:
+            log.create_topics(self.settings.kafka_address, self.requests, self.results, self.settings.events)
+        with _Session(self) as session, suppress(_Stopped):
+            self._outages.over()
+            session.work(self._stopping)
 
     def ask_for_due(self) -> None:
         """Write the requests of schedules whose periods have ended into the jobs topic; call it every second or so."""
@@ -227,6 +215,20 @@ class JobWorker:
     def _interrupt(self) -> None:
         if self._stopping.is_set():
             raise _Stopped
+
+
+class _Attempts(Attempts):
+    """Attempts whose outages the worker's progress names."""
+
+    def __init__(self, worker: JobWorker) -> None:
+        super().__init__(worker.settings, worker._needed_rights, worker._outages)
+        self._progress = worker.progress
+
+    def failed(self, failure: Exception) -> float:
+        """See `Attempts`."""
+        wait = super().failed(failure)
+        self._progress.cause = server_of(failure) or "kafka"
+        return wait
 
 
 class _Session:

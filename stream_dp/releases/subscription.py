@@ -19,7 +19,7 @@ from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 
 if TYPE_CHECKING:
-    from stream_dp.releases.estimates.smoothing import Smoothed
+    from stream_dp.releases.smoothing import Smoothed
     from stream_dp.releases.windows import Window
 
 _POLL_SECONDS = 0.25
@@ -117,7 +117,7 @@ class Subscription:
         return release
 
     def smoothed(self) -> Iterator[Smoothed]:
-        """The releases with smoothed counts, which are nearer to the truth on average: `estimates/smoothing.py`.
+        """The releases with smoothed counts, which are nearer to the truth on average: `smoothing.py`.
 
             for release, counts in stream_dp.subscribe("localhost:9092", "shop").smoothed(): ...
 
@@ -125,7 +125,7 @@ class Subscription:
         same for releases that come from an asynchronous loop.
         """
         with needs_extra("smoothing", "estimates"):
-            from stream_dp.releases.estimates.smoothing import Smoother
+            from stream_dp.releases.smoothing import Smoother
 
         smoother = Smoother()
         return (smoother.add(release) for release in self)

@@ -17,7 +17,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import missing_rights, told
-from stream_dp.operations.retry import Backoff
+from stream_dp.operations.backoff import Backoff, retry
 from stream_dp.operations.watch import Watch
 from stream_dp.sinks.sending import letter_producer, stop_producer
 
@@ -157,19 +157,20 @@ class DeadLetters:
             self._changed.notify_all()
 
     async def _write(self) -> None:
-        """Connect when there is something to write; after a failure begin again, after longer and longer."""
-        backoff = Backoff()
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: len(self._buffer))
-            backoff.begin()
-            try:
-                await self._write_until_failure()
-            except Exception as failure:  # whatever it is, the stream goes on
-                await self._failed(failure)
-            await asyncio.sleep(backoff.seconds())
+        """Whatever fails, the stream goes on."""
+        await retry(self._write_until_failure, Backoff(), asyncio.Event())
 
     async def _write_until_failure(self) -> None:
+        """Connect when there is something to write."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self._buffer))
+        try:
+            await self._write_on()
+        except Exception as failure:
+            await self._failed(failure)
+            raise
+
+    async def _write_on(self) -> None:
         sender = letter_producer(self._settings.kafka_address, self._settings.compression)
         try:
             await asyncio.wait_for(sender.start(), _LONGEST_SILENCE_SECONDS)

@@ -18,8 +18,9 @@ from stream_dp.epochs.registry import ledger_topic
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
+from stream_dp.operations.backoff import pause
 from stream_dp.operations.ports import Ports
-from stream_dp.operations.retry import pause, retry_until_done
+from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import check_golden_draw

@@ -25,7 +25,8 @@ from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.rights import NotPermitted, require_rights
-from stream_dp.operations.retry import OUTAGES, pause
+from stream_dp.operations.backoff import pause
+from stream_dp.operations.retry import OUTAGES
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.keyed_noise import KEY_BYTES

@@ -11,23 +11,24 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisIsAway
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import Refused
-from stream_dp.operations import retry
-from stream_dp.operations.retry import Backoff, awaited, pause, retry_until_done
+from stream_dp.errors import NotReady, Refused
+from stream_dp.operations import backoff as backoff_file
+from stream_dp.operations.backoff import Backoff, pause
+from stream_dp.operations.retry import awaited, retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.store.ledger import NotDurable
 
 SETTINGS = Settings(
     stream="shop", epsilon=1.0, delta=1e-6, horizon=7, items_per_event=1, redis="redis://:secret@state:6379/0"
 )
-FIRST, LONGEST = retry._FIRST_WAIT_SECONDS, retry._LONGEST_WAIT_SECONDS
+FIRST, LONGEST = backoff_file._FIRST_WAIT_SECONDS, backoff_file._LONGEST_WAIT_SECONDS
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time by which an attempt lasts, moved by hand."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(backoff_file, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
@@ -36,7 +37,7 @@ def test_waits_double_up_to_a_limit_and_keep_to_the_upper_half(clock: SimpleName
     most = FIRST
     for _ in range(12):
         backoff.begin()
-        assert most / 2 <= backoff.seconds() <= most
+        assert most / 2 <= backoff.failed(OSError()) <= most
         most = min(2 * most, LONGEST)
     assert most == LONGEST
 
@@ -45,15 +46,15 @@ def test_an_attempt_that_lasted_begins_with_short_waits_again(clock: SimpleNames
     backoff = Backoff()
     for _ in range(12):
         backoff.begin()
-        backoff.seconds()
+        backoff.failed(OSError())
     backoff.begin()
     clock.now += LONGEST + 1
-    assert backoff.seconds() <= FIRST
+    assert backoff.failed(OSError()) <= FIRST
 
 
 def test_workers_that_lost_a_server_together_do_not_come_back_together(clock: SimpleNamespace) -> None:
     workers = [Backoff() for _ in range(20)]
-    assert len({worker.seconds() for worker in workers}) == 20
+    assert len({worker.failed(OSError()) for worker in workers}) == 20
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def noted(stopping: asyncio.Event, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(retry, "pause", noted)
+    monkeypatch.setattr(backoff_file, "pause", noted)
     return waits
 
 

@@ -8,7 +8,7 @@ from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedEr
 
 from stream_dp.config.settings import Settings
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.operations import retry
+from stream_dp.operations import backoff
 from stream_dp.operations.watch import Watch
 from stream_dp.sinks import dead_letters
 from stream_dp.sinks.dead_letters import DeadLetters, LetterBuffer
@@ -66,8 +66,8 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     topic = Topic()
     monkeypatch.setattr(dead_letters, "letter_producer", topic.producer)
     monkeypatch.setattr(dead_letters, "stop_producer", stopped)
-    monkeypatch.setattr(retry, "_FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(retry, "_LONGEST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(backoff, "_FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(backoff, "_LONGEST_WAIT_SECONDS", 0.001)
     return topic
 
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from redis import Redis
 
-from stream_dp.operations import bounded_http, ports, retry
+from stream_dp.operations import backoff, bounded_http, ports
 from stream_dp.operations.ports import _MOST_CONNECTIONS
 from tests.apache_kafka.server import free_ports
 from tests.system.example_events import some_events
@@ -76,7 +76,7 @@ def test_a_redis_that_goes_and_comes_at_every_moment_is_no_takeover(
 
 def run_quick_worker(*arguments: Any) -> None:
     """A worker that never waits longer than at first before it tries again."""
-    retry._LONGEST_WAIT_SECONDS = retry._FIRST_WAIT_SECONDS
+    backoff._LONGEST_WAIT_SECONDS = backoff._FIRST_WAIT_SECONDS
     run_worker(*arguments)
 
 

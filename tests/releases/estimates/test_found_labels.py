@@ -12,7 +12,7 @@ from stream_dp.engine.epoch import Epoch
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
 from stream_dp.releases.estimates.showings import Showings
-from stream_dp.releases.estimates.smoothing import Smoother
+from stream_dp.releases.smoothing import Smoother
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 from stream_dp.releases.windows import window_between
 

@@ -8,7 +8,7 @@ from benchmarks.intervals import errors, release_of
 from benchmarks.noisy_paths import Paths
 from stream_dp.counters import MECHANISMS
 from stream_dp.releases.estimates.noise_shapes import noise_shape, noise_state
-from stream_dp.releases.estimates.smoothing import Smoother
+from stream_dp.releases.smoothing import Smoother
 from tests.example_releases import release as plain_release
 from tests.releases.estimates.labels import EPSILON, HORIZON, even_paths, mechanism
 
@@ -27,7 +27,7 @@ def test_a_filter_that_cannot_adapt_fails_where_labels_change(monkeypatch: pytes
     changed = Paths(paths.first, paths.true + added, paths.noisy + added)
     raw, smoothed = errors(mechanism("blt"), changed, EPSILON, 8)
     assert smoothed < raw
-    monkeypatch.setattr("stream_dp.releases.estimates.smoothing._RATE_CHANGE", 0.0)
+    monkeypatch.setattr("stream_dp.releases.smoothing._RATE_CHANGE", 0.0)
     _, stiff = errors(mechanism("blt"), changed, EPSILON, 8)
     assert stiff > 1.1 * raw
 
