@@ -67,6 +67,22 @@ def deep(levels: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
     return b'{"items":["a"],"x":%b1%b}' % (opening * (levels - 1), closing * (levels - 1))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"items": [7], "user": "hush"}',
+        b'{"items": {"hush": "hush"}}',
+        b'{"items": ["a"], "id": ["hush"]}',
+        b'{"items": ["hush" "hush"]}',
+        b'["hush"]',
+    ],
+)
+def test_the_reason_never_quotes_the_record(value: bytes) -> None:
+    with pytest.raises(BadRecord) as bad:
+        decode_event(value)
+    assert "hush" not in str(bad.value)
+
+
 @pytest.mark.parametrize("frames", [0, 600])
 def test_how_deep_an_event_may_be_nested_does_not_depend_on_who_decodes_it(frames: int) -> None:
     """The decoder alone would stop at a depth that the calls around it have a part in."""

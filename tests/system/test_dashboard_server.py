@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,8 @@ from stream_dp.config.settings import Settings
 from stream_dp.dashboard import archive as archive_module
 from stream_dp.dashboard.archive import Archive
 from stream_dp.dashboard.guarantee import guarantee, protects
-from stream_dp.engine.epoch import Epoch
-from stream_dp.epochs.journal import EpochOpened
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
-from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import Release, decode_release
 from tests.dashboard.running import Running, records, running
@@ -238,19 +234,6 @@ def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
                 assert dashboard.status("/api/v1/release?round=1") == 404
 
 
-def test_parts_repeats_and_foreign_records_do_not_confuse_it(dashboard: Running, stream: Stream) -> None:
-    topic = stream.settings.releases
-    wholes = many(stream, 1, 6, labels=9)
-    cut = [part for whole in wholes for part in parts_of(whole, 3)]
-    stream.write(topic, records(cut[:10]))
-    stream.write(topic, [Record(0, 0, None, None), Record(0, 0, b"x", b"no release")])
-    stream.write(topic, records(cut[3:]))
-    dashboard.wait_until_round(6)
-    assert dashboard.get("/api/v1/release/latest") == told(wholes[-1])
-    for whole in wholes:
-        assert dashboard.get(f"/api/v1/release?round={whole.round}") == told(whole)
-
-
 def test_a_new_epoch_and_a_topic_made_anew_take_the_place_of_what_was_shown(
     dashboard: Running, stream: Stream
 ) -> None:
@@ -277,20 +260,6 @@ def test_results_appear_when_their_topic_does(dashboard: Running, stream: Stream
     assert [(each["id"], each["labels"]) for each in found] == [("job-1", ["a", "b"])]
     stream.write(stream.settings.releases, records(many(stream, 1, 3)))
     dashboard.wait_until_round(3)
-
-
-def test_an_epoch_without_a_budget_is_said_once_the_epochs_are_there(
-    dashboard: Running, stream: Stream
-) -> None:
-    stream.write(stream.settings.releases, records(many(stream, 1, 3)))
-    dashboard.wait_until_round(3)
-    shown = dashboard.get("/api/v1/release/latest")
-    assert "UNMETERED" not in shown["guarantee"]
-    log.create_topics(stream.settings.kafka, stream.settings.epochs)
-    epoch = replace(Epoch.open(stream.settings, 1, 0), nonce=bytes.fromhex(shown["nonce"]))
-    opened = EpochOpened(epoch, key_check(bytes(32)), 0, unmetered=True)
-    stream.write(stream.settings.epochs, [Record(0, 0, None, msgspec.json.encode(opened))])
-    wait_until_unmetered(dashboard)
 
 
 def test_it_waits_for_the_topic_and_outlives_the_broker(

@@ -64,22 +64,13 @@ def at_work(stream: Stream) -> BaseProcess:
     return worker
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "told"),
-    [
-        ("events", add_a_partition, "is not the log that was counted: it got 2 partitions instead of 1"),
-        ("events", compact, "it got cleanup.policy=compact instead of delete"),
-        ("releases", forget_after_a_week, "it got retention.ms=604800000 instead of -1"),
-        ("epochs", delete, "may lack epochs that were opened or closed: it was deleted while"),
-    ],
-)
-def test_the_worker_stops_when_a_topic_changes(stream: Stream, kind: str, change: Change, told: str) -> None:
-    worker, topic = at_work(stream), getattr(stream.settings, kind)
-    change(stream, topic)
+def test_the_worker_stops_when_a_topic_changes(stream: Stream) -> None:
+    worker, topic = at_work(stream), stream.settings.epochs
+    delete(stream, topic)
     assert ended(worker) == REFUSED
     last = stream.logged().splitlines()[-1]
     assert last.startswith(f"the topic {topic!r}")
-    assert told in last
+    assert "may lack epochs that were opened or closed: it was deleted while" in last
 
 
 def test_a_worker_whose_releases_go_nowhere_stops_and_makes_no_topic(stream: Stream) -> None:

@@ -120,15 +120,6 @@ def test_the_last_blocks_are_verified_without_the_log_before_them(stream: Stream
         assert verify_epoch(stream.settings, redis).certificate.verdict is Verdict.EDITED
 
 
-def test_no_checkpoint_is_needed_to_know_where_blocks_of_events_begin(stream: Stream) -> None:
-    feed_drifting(stream, 0, 100)
-    assert stream.run(until_round=100) == 0
-    with stream.redis() as redis:
-        redis.delete(f"stream_dp:{{{stream.settings.stream}}}:meta")
-        found = verify_epoch(stream.settings, redis).certificate
-    assert (found.verdict, found.first_round, found.log_records) == (Verdict.IDENTICAL, 85, 28)
-
-
 @pytest.mark.parametrize("release", ["every-round", "every-3"])
 def test_blocks_of_ticks_begin_where_barriers_say(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, release: str

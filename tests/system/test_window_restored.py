@@ -16,7 +16,6 @@ from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from tests.system.epoch_steps import lose_state, state_keys
 from tests.system.streams import Stream, small_stream
-from tests.system.test_barriers import fed_in_transactions
 from tests.system.test_window import WINDOW, drifting, ends_after, feed_drifting, forget
 from tests.system.ticking import open_epoch
 from tests.system.worker_process import Kill
@@ -66,22 +65,6 @@ def test_lost_state_is_rebuilt_bit_for_bit_and_goes_on_over_kills(stream: Stream
     later = stream.events()[ROUNDS:]
     stream.rewrite(stream.settings.events, [*events, *later])
     stream.check_everything()
-
-
-def test_the_log_after_transactions_is_rebuilt_too(stream: Stream) -> None:
-    """Their marks take offsets; the embedded broker has none, so there the offsets have no gaps."""
-    values = [value for value in drifting(0, ROUNDS) if value is not None]
-    times = [1_700_000_000_000 + 60_000 * number for number in range(ROUNDS)]
-    has_gaps = fed_in_transactions(stream, [(value, True) for value in values], times)
-    assert stream.run(until_round=ROUNDS) == 0
-    events = stream.events()
-    offsets = [record.offset for record in events]
-    assert offsets == [*range(0, 2 * ROUNDS if has_gaps else ROUNDS, 2 if has_gaps else 1)]
-    stream.rewrite(stream.settings.events, [])
-    values[: FIRST - 1] = [b"gone"] * (FIRST - 1)
-    fed_in_transactions(stream, [(value, True) for value in values], [event.timestamp for event in events])
-    assert [record.offset for record in stream.events()] == offsets
-    restored(stream)
 
 
 def test_edits_before_these_blocks_change_nothing_and_later_ones_are_refused(stream: Stream) -> None:
@@ -145,20 +128,6 @@ def test_labels_that_the_first_block_is_said_to_take_over_are_never_believed_aga
             restored(stream)
         except EpochRefused:
             stream.restore_keys(keys)
-
-
-def test_a_flipped_bit_in_redis_is_rebuilt_from_the_last_blocks(stream: Stream) -> None:
-    feed_drifting(stream, 0, ROUNDS)
-    assert stream.run(until_round=ROUNDS) == 0
-    forget(stream, 0, FIRST - 1)
-    before, name = state_keys(stream), f"stream_dp:{{{stream.settings.stream}}}:meta"
-    with stream.redis() as redis:
-        packed = bytearray(redis.get(name) or b"")  # type: ignore[arg-type]
-        packed[len(packed) // 2] ^= 1
-        redis.set(name, bytes(packed))
-        rebuild(stream.settings, redis, replace=True)
-    after = state_keys(stream)
-    assert {name for name in before if before[name] != after[name]} <= {b"meta"}
 
 
 @pytest.mark.parametrize("left", [ROUNDS - 1, ROUNDS - WINDOW - 3])

@@ -69,6 +69,16 @@ def test_the_log_alone_decides_what_is_written_down(at_once: int, crash_every: i
     assert written(LOG, at_once, crash_every).blocks == {1: expected}
 
 
+def test_who_crashes_after_writing_them_down_writes_no_others() -> None:
+    """Of blocks that it sees again, those that were left out lie far before the last one that is on record."""
+    journal = written(LOG, 1000, 10**6)
+    before = {number: dict(found) for number, found in journal.blocks.items()}
+    again = WindowBlocks(journal, EPOCH)  # type: ignore[arg-type]
+    again.see(Intake(EPOCH, KEY, "shop.events").process(LOG, 2**30).blocks)
+    again.write()
+    assert journal.blocks == before
+
+
 def test_clocks_that_jump_back_and_forth_do_not_end_it() -> None:
     log = [each._replace(timestamp=NOW - (-1) ** place * place * APART) for place, each in enumerate(LOG)]
     assert len(written(log, 5, 2).blocks[1]) == BLOCKS - 1
