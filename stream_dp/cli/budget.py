@@ -158,10 +158,7 @@ def set_(
             show_default="settled by the first charge",
         ),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
-    ] = None,
+    by: options.By = None,
     ledger: options.Ledger = None,
     place: Place,
     as_json: options.Json = False,

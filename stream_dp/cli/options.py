@@ -47,6 +47,10 @@ Unmetered = Annotated[
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 """Of settings, by name."""
 
+By = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
+]
 Window = Annotated[
     int | None,
     typer.Option(

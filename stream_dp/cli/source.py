@@ -84,10 +84,7 @@ def register(
         Literal["event", "user", "user-day"] | None,
         typer.Option(help="What the source counts per.", show_default="that of its ledger, else event"),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Who decides this.", show_default="this user on this machine"),
-    ] = None,
+    by: options.By = None,
     ledger: options.Ledger = None,
     new_key: Annotated[
         bool,

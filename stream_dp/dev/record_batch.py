@@ -62,34 +62,11 @@ def read_header(data: bytes | memoryview, start: int = 0) -> BatchHeader | None:
     """The header of the batch that starts at `data[start]`, or None if fewer bytes than a header are left."""
     if len(data) - start < HEADER_BYTES:
         return None
-    fields = _HEADER.unpack_from(data, start)
-    (
-        base_offset,
-        length,
-        _,
-        magic,
-        checksum,
-        attributes,
-        last_delta,
-        _,
-        max_time,
-        producer,
-        epoch,
-        sequence,
-        n,
-    ) = fields
+    base_offset, length, _, magic, checksum, attributes, last_delta, _, *others = _HEADER.unpack_from(
+        data, start
+    )
     return BatchHeader(
-        base_offset,
-        length + _SIZE_FIELD_END,
-        magic,
-        checksum,
-        attributes,
-        last_delta,
-        max_time,
-        producer,
-        epoch,
-        sequence,
-        n,
+        base_offset, length + _SIZE_FIELD_END, magic, checksum, attributes, last_delta, *others
     )
 
 
