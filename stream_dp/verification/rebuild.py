@@ -140,8 +140,6 @@ def _require_proof(settings: Settings, recorded: RecordedEpoch, trust_log: bool)
         )
 
 
-
-
 def _computed(
     settings: Settings,
     recorded: RecordedEpoch,

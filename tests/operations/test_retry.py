@@ -11,7 +11,7 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisIsAway
 
 from stream_dp.config.settings import Settings
-from stream_dp.errors import NotReady, Refused
+from stream_dp.errors import Refused
 from stream_dp.operations import backoff as backoff_file
 from stream_dp.operations.backoff import Backoff, pause
 from stream_dp.operations.retry import awaited, retry_until_done

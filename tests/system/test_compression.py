@@ -1,33 +1,14 @@
 """Producers choose how they compress, and so does the worker: all of it is read."""
 
 from itertools import islice
-from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
 
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.sinks.sending import producer
-from tests.system.example_events import some_events
-from tests.system.streams import small_stream
-from tests.system.waiting import GIVE_UP_SECONDS
-
-CODECS = ("gzip", "snappy", "lz4", "zstd")
-
-
-def test_compressed_events_count_like_others(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        for seed, codec in enumerate(CODECS):
-            sender = Producer({"bootstrap.servers": kafka, "compression.type": codec, "linger.ms": 50})
-            for value in some_events(60, seed):
-                sender.produce(stream.settings.events, value, b"key")
-            assert sender.flush(GIVE_UP_SECONDS) == 0
-        assert stream.run(until_round=240) == 0
-        stream.check_everything()
 
 
 async def test_the_setting_reaches_the_producer(kafka: str) -> None:
