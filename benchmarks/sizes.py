@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.config.settings import Settings
-from stream_dp.counters import DISCOVERY
 from stream_dp.dev.flights import flight_events
 from stream_dp.dev.servers import embedded
 from stream_dp.kafka import log
@@ -81,7 +80,7 @@ def _compared(settings: Settings, case: Case, stored: bytes) -> tuple[str, ...]:
     label_bytes = round(sum(len(label.encode()) for label in labels) / len(labels))
     size = len(labels), len(labels), case.events_per_second
     work = Workload(*size, label_bytes=label_bytes, compression=case.compression, at_tests=True)
-    model = plan(work, costs_of(DISCOVERY, case.compression)).releases_a_day.bytes_a_day
+    model = plan(work, costs_of("blt", case.compression)).releases_a_day.bytes_a_day
     return (
         f"{case.name}, {case.events_per_second:,}/s",
         case.compression,

@@ -20,8 +20,9 @@ from stream_dp.events.schema_book import SchemaBook
 from stream_dp.jobs.spark import Spark, told
 from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
+from stream_dp.operations.backoff import pause
 from stream_dp.operations.ports import Ports
-from stream_dp.operations.retry import pause, retry_until_done
+from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters

@@ -338,8 +338,8 @@ class Session:
         round_number = self._checkpointed[0]
         await asyncio.to_thread(self._store.check_unread)
         await self._letters.written()
-        await asyncio.to_thread(self._blocks.write)
         self._awaits_letters, began = False, time.monotonic()
+        await asyncio.to_thread(self._blocks.write)
         await asyncio.to_thread(self._store.commit, prepared)
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)
         try:
