@@ -1,7 +1,7 @@
 """Recovery: how long a worker takes to be ready when its checkpoint holds ten million labels, and how much memory.
 
-Of half as many, once with labels that are found at tests, and once with all of them drawn for in every round: Redis
-takes no transaction of a gigabyte, so ten million of those have no checkpoint.  Each is written by the worker's own
+Of half as many, once with labels that are found at tests, and once with all of them drawn for in every round: of ten
+million of those, a checkpoint would be one transaction of nearly a gigabyte.  Each is written by the worker's own
 store into a real server; each step of a start is then timed in a process of its own, so that its memory is its own too.
 All of them start in turns.
 """
