@@ -24,7 +24,7 @@ def test_a_sentence_stays_on_its_line() -> None:
 
 def test_a_row_stays_on_its_line() -> None:
     found = lines(["calibrate"])
-    [blt] = [line for line in found if line.startswith("blt")]
+    [blt] = [line for line in found if line.startswith("blt  ")]
     [heading] = [line for line in found if line.startswith("mechanism")]
     assert "conversion" in heading
     assert len(blt) > 40
