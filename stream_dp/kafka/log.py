@@ -187,12 +187,12 @@ def check_topic(
     names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
     found = describe(kafka, topic, *names)
     if found is None:
-        having = "" if many_partitions else " with 1 partition"
+        having = "" if many_partitions else " with one partition"
         raise LogRefused(f"the topic {topic!r} does not exist: create it{having}")
     if found.partitions > 1 and not many_partitions:
         raise LogRefused(
             f"the topic {topic!r} has {partitions_text(found.partitions)}, so its records have no single order: use a "
-            "topic with 1 partition"
+            "topic with one partition"
         )
     values = found.settings
     if values.get("cleanup.policy", "delete") != "delete":

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stream_dp.dev.servers import embedded
+from stream_dp.events.record import Record
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Certificate
@@ -39,6 +40,7 @@ AS_USUAL: dict[str, Any] = {"batch_rounds": 500, "checkpoint_every": "1s"}
 TENTHS = 10
 KILLED_IN = (4, 7)
 _FED_AT_ONCE = 20_000
+_BEGAN, _MILLISECONDS_APART = 1_500_000_000_000, 11_000
 _GROWTH, _SLOWER = 1.15, 1.5
 """How much more memory, and time a round, the last three tenths may take than the second to the fourth."""
 
@@ -90,8 +92,8 @@ def long_run(stream: Stream, rounds: int, tell: Callable[[Tenth], None] = lambda
     worker: AnyWorker = stream.start()
     for number in range(1, TENTHS + 1):
         before, done = _seconds(worker), number * size
-        for values in _drifting(chance, done - size, done):
-            stream.feed(values)
+        for records in _drifting(chance, done - size, done):
+            stream.write(stream.settings.events, records)
         spent = -before
         if number in KILLED_IN:
             stream.wait_until_round(done - size // 2, worker)
@@ -109,13 +111,20 @@ def long_run(stream: Stream, rounds: int, tell: Callable[[Tenth], None] = lambda
         return LongRun(tenths, verify_epoch(stream.settings, redis).certificate)
 
 
-def _drifting(chance: np.random.Generator, first: int, last: int) -> Iterator[list[bytes | None]]:
-    """The events of the rounds from `first` on: the younger a label, the more often it is there."""
+def _drifting(chance: np.random.Generator, first: int, last: int) -> Iterator[list[Record]]:
+    """The events of the rounds from `first` on: the younger a label, the more often it is there.
+
+    A block takes eleven minutes, so the journal has the beginning of every block.
+    """
     for start in range(first, last, _FED_AT_ONCE):
         numbers = np.arange(start, min(last, start + _FED_AT_ONCE))[:, np.newaxis] // ROUNDS_OF_A_LABEL
         labels = numbers + ALIVE - (ALIVE * chance.power(0.3, (len(numbers), ITEMS))).astype(int)
-        yield [
+        values = (
             b'{"items":[%b]}' % b",".join(b'"label %d"' % label for label in row) for row in labels.tolist()
+        )
+        yield [
+            Record(0, _BEGAN + number * _MILLISECONDS_APART, None, value)
+            for number, value in enumerate(values, start)
         ]
 
 

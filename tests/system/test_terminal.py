@@ -181,6 +181,6 @@ def test_what_is_piped_from_a_narrow_terminal_is_not_wrapped() -> None:
             words, stdin=terminal.theirs, stdout=subprocess.PIPE, stderr=terminal.theirs, check=True
         )
     rows = ran.stdout.decode().splitlines()
-    [row] = [row for row in rows if row.startswith("blt")]
+    [row] = [row for row in rows if row.startswith("blt  ")]
     assert len(row) > 40
     assert not any("\x1b" in row for row in rows)

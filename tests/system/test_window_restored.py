@@ -203,7 +203,7 @@ def test_windows_of_ticks_are_rebuilt_from_the_barriers_of_the_last_blocks(
 
 
 def test_windows_are_verified_from_their_last_blocks_and_written_again_from_all(stream: Stream) -> None:
-    stream.feed(drifting(0, ROUNDS))
+    feed_drifting(stream, 0, ROUNDS)
     assert stream.run(until_round=ROUNDS) == 0
     records, events = stream.releases(), stream.events()
     with stream.redis() as redis:
