@@ -92,15 +92,21 @@ def test_what_the_older_one_releases_during_a_takeover_is_no_damaged_log(
 
 
 @pytest.mark.parametrize(
-    "asleep_at",
-    ["send a batch", "hand a batch to the producer", "wait for the broker", "write a checkpoint", "compute"],
+    ("asleep_at", "nth"),
+    [
+        ("send a batch", 4),
+        ("hand a batch to the producer", 4),
+        ("wait for the broker", 2),  # a checkpoint that waits for a dead letter stands for several
+        ("write a checkpoint", 2),
+        ("compute", 4),
+    ],
 )
 def test_a_zombie_that_wakes_up_cannot_checkpoint_and_sends_nothing_new(
-    stream: Stream, asleep_at: str
+    stream: Stream, asleep_at: str, nth: int
 ) -> None:
     """It sleeps in mid-batch while its successor goes on and checkpoints several times."""
     stream.feed(some_events(100, seed=3))
-    zombie = stream.start(Pause(asleep_at, nth=4))
+    zombie = stream.start(Pause(asleep_at, nth))
     stream.wait_until_asleep(zombie)
     successor = stream.start(checkpoint_every="10")
     stream.feed(some_events(60, seed=4))
