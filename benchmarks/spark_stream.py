@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from benchmarks import partitions
 from benchmarks.measure import children, processor_seconds
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
+from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log
@@ -96,7 +96,8 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
         "us of processor an event",
         title=f"Turns on Spark, local[{CORES}], Apache Kafka with {partitions.PARTITIONS} partitions",
     )
-    has_many = False
+    assert isinstance(engine.epoch.mechanism, DiscoveryMechanism)
+    tests, has_many = frozenset(engine.epoch.mechanism.tests), False
     while True:
         if engine.round and not has_many:
             _add_labels(console, engine, key)
@@ -111,7 +112,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
             f"{first}-{engine.round}",
             f"{counted.records:,}",
             f"{LABELS:,}" if first > 1 else "few",
-            "yes" if engine.round % _TEST_ROUND == 0 else "",
+            "yes" if engine.round in tests else "",
             f"{seconds:.2f}",
             f"{counted.records / seconds:,.0f}",
             f"{used / counted.records * 1e6:.1f}",
@@ -142,5 +143,8 @@ def _add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:
 
 
 def _processor() -> float:
-    """The processor time so far of all that runs for Spark: the driver, its Java process, and what counts."""
-    return float(np.sum([processor_seconds(each) for each in (os.getpid(), *children(os.getpid()))]))
+    """The processor time so far of this process and of all that it has started, the servers among them."""
+    ours = [os.getpid()]
+    for pid in ours:  # which grows on the way
+        ours += children(pid)
+    return sum(map(processor_seconds, ours))
