@@ -6,7 +6,7 @@ python -m benchmarks spark_stream
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,7 +25,7 @@ from stream_dp.epochs.journal import EpochJournal
 from stream_dp.kafka import log
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, in_buckets
-from stream_dp.spark.tasks import ANSWER
+from stream_dp.spark.worker import run_on
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import apache_kafka
 
@@ -79,12 +79,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
     opened = journal.last
     assert opened is not None
 
-    def run(tasks: Any, number: int) -> Iterator[bytes]:
-        frame = session.range(0, number, 1, min(number, 2 * CORES)).mapInArrow(tasks, ANSWER).toArrow()
-        found = dict(zip(frame.column(0).to_pylist(), frame.column(1).to_pylist(), strict=True))
-        yield from (found[task] for task in range(number))
-
-    engine = EngineEpoch(stream, opened, journal, key, folder, run, CORES)
+    engine = EngineEpoch(stream, opened, journal, key, folder, partial(run_on, session), CORES)
     engine.read_barriers()
     table = Table(
         "rounds",

@@ -9,7 +9,7 @@ A round is a function of the noise key, the epoch, the log and the barriers.  So
 went on from an earlier state, and is passed over; one that says something else is refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Literal
@@ -37,7 +37,7 @@ class CountsRefused(Refused):
 class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
     """What one partition brings to a round, but for its labels.
 
-    `head` is its digest of the admitted labels, empty if the round is not counted.  `records`, `digest` and `last` are
+    `head` is its digest of the admitted labels.  `records`, `digest` and `last` are
     what it brings to the log's digest: see `PartDigest`.  Without a record, the first is 0 and the others are empty.
     """
 
@@ -48,7 +48,7 @@ class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CountedRound(msgspec.Struct, frozen=True, array_like=True):
-    """The round that the barrier of digest `barrier` closes, barrier number `passed` of the epoch `nonce`.
+    """The round that the barrier of digest `barrier` closes, round `round` of the epoch `nonce`.
 
     `partitions` are those that the barrier names, in order.  Label number `places[i]`, in the order in which labels
     were found, was admitted `counts[i]` times; both are int32, little-endian.  `found` are the labels that the test of
@@ -56,27 +56,12 @@ class CountedRound(msgspec.Struct, frozen=True, array_like=True):
     """
 
     nonce: bytes
-    passed: int
+    round: int
     barrier: str
     partitions: list[PartitionOfRound]
     places: bytes
     counts: bytes
     found: list[tuple[str, int]] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        nonce: bytes,
-        passed: int,
-        barrier: str,
-        partitions: Sequence[PartitionOfRound],
-        places: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        found: Sequence[tuple[str, int]] | None = None,
-    ) -> "CountedRound":
-        """From columns; places ascend."""
-        packed = places.astype(_NUMBERS).tobytes(), counts.astype(_NUMBERS).tobytes()
-        return cls(nonce, passed, barrier, [*partitions], *packed, None if found is None else [*found])
 
     @property
     def columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -103,7 +88,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
 
     v: Literal[1]
     nonce: bytes
-    passed: int
+    round: int
     part: int
     parts: int
     data: bytes
@@ -128,7 +113,7 @@ class CountsWire:
         parts = max(1, -(-len(data) // LARGEST_PART))
         for part in range(parts):
             piece = data[part * LARGEST_PART : (part + 1) * LARGEST_PART]
-            said = 1, counted.nonce, counted.passed, part + 1, parts, piece
+            said = 1, counted.nonce, counted.round, part + 1, parts, piece
             yield _ENCODER.encode((*said, self._tag(said)))
 
     def decode(self, offset: int, value: bytes | None) -> _Part:
@@ -137,7 +122,7 @@ class CountsWire:
             found = _PARTS.decode(value or b"")
         except (msgspec.DecodeError, UnicodeError):
             raise self.refused(offset, "is not a counted round of this version") from None
-        said = found.v, found.nonce, found.passed, found.part, found.parts, found.data
+        said = found.v, found.nonce, found.round, found.part, found.parts, found.data
         if not compare_digest(found.tag, self._tag(said)):
             raise self.refused(offset, "was not written with this stream's noise key")
         if not 1 <= found.part <= found.parts <= _MOST_PARTS:
@@ -158,23 +143,23 @@ class CountsWire:
 
 
 class CountedRounds:
-    """Puts the rounds of the epoch `nonce` together that follow barrier number `passed`, in order."""
+    """Puts the rounds of the epoch `nonce` together that follow round `reached`, in order."""
 
-    def __init__(self, wire: CountsWire, nonce: bytes, passed: int) -> None:
-        self._wire, self._nonce, self._next = wire, nonce, passed + 1
+    def __init__(self, wire: CountsWire, nonce: bytes, reached: int) -> None:
+        self._wire, self._nonce, self._next = wire, nonce, reached + 1
         self._held: dict[int, dict[int, _Part]] = {}
         self._first: dict[int, int] = {}  # the offset of the first part that came of each
 
     def add(self, offset: int, value: bytes | None) -> None:
         """The next record of the topic.  Raises `CountsRefused` if it contradicts one that is held."""
         part = self._wire.decode(offset, value)
-        if part.nonce != self._nonce or part.passed < self._next:
+        if part.nonce != self._nonce or part.round < self._next:
             return  # of another epoch, or of a round that was taken
-        held = self._held.setdefault(part.passed, {})
-        self._first.setdefault(part.passed, offset)
+        held = self._held.setdefault(part.round, {})
+        self._first.setdefault(part.round, offset)
         for other in held.values():
             if other.parts != part.parts or (other.part == part.part and other.data != part.data):
-                raise self._wire.refused(offset, f"contradicts an earlier one about round {part.passed}")
+                raise self._wire.refused(offset, f"contradicts an earlier one about round {part.round}")
         held[part.part] = part
 
     @property
@@ -187,8 +172,8 @@ class CountedRounds:
         held = self._held.get(self._next)
         return held is not None and len(held) == next(iter(held.values())).parts
 
-    def take(self) -> tuple[int, CountedRound]:
-        """The next round, with the offset of its first record; `has_next` says that it is there."""
+    def take(self) -> CountedRound:
+        """The next round; `has_next` says that it is there."""
         number = self._next
         held, offset = self._held.pop(number), self._first.pop(number)
         self._next += 1
@@ -196,6 +181,6 @@ class CountedRounds:
             found = _ROUNDS.decode(b"".join(held[part].data for part in sorted(held)))
         except (msgspec.DecodeError, UnicodeError):
             raise self._wire.refused(offset, "is not a counted round of this version") from None
-        if (found.nonce, found.passed) != (self._nonce, number):
+        if (found.nonce, found.round) != (self._nonce, number):
             raise self._wire.refused(offset, "says two things about which round it is")
-        return offset, found
+        return found

@@ -5,7 +5,6 @@ is possible.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.engine.epoch import Epoch
@@ -14,7 +13,6 @@ from stream_dp.events.counted_round import CountedRound, CountsRefused
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.events.merged_log import LogPart
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.pipeline.intake import ClosedRounds, Position
 from stream_dp.privacy.vector import Vector, at
 
@@ -22,13 +20,10 @@ from stream_dp.privacy.vector import Vector, at
 class CountedIntake:
     """What stands before the histogram of a stream that an engine counts; see `Intake`.
 
-    `position` is where an earlier one stood, when `rounds` rounds had been closed and these labels were `shown`, in the
-    order in which they were found.
+    `position` is where an earlier one stood, when these labels were `shown`, in the order in which they were found.
     """
 
-    def __init__(
-        self, epoch: Epoch, key: bytes, position: Position | None, rounds: int, shown: Sequence[str]
-    ) -> None:
+    def __init__(self, epoch: Epoch, key: bytes, position: Position | None, shown: Sequence[str]) -> None:
         assert epoch.after_barrier is not None, "an engine counts rounds of barriers"
         assert isinstance(epoch.mechanism, DiscoveryMechanism), "an engine finds labels at tests"
         self.position = position or Position.at_start_of(epoch)
@@ -36,9 +31,8 @@ class CountedIntake:
         self.schemas = SchemaBook(key, epoch.nonce)
         self.open_records = 0
         self._epoch, self._mechanism, self._first = epoch, epoch.mechanism, epoch.after_barrier.number
-        self._days = CountedDays(epoch, self.position.barrier, self.position.closed)
         self._digester = LogDigester(key, epoch.reads_headers)
-        self._round, self._shown = rounds, [*shown]
+        self._shown = [*shown]
 
     @property
     def offsets(self) -> Vector:
@@ -57,8 +51,8 @@ class CountedIntake:
         return self.position.barrier
 
     @property
-    def passed(self) -> int:
-        """How many barriers have closed a round, whether that counts or not."""
+    def round(self) -> int:
+        """Rounds closed so far: every barrier closes one."""
         return self.barrier.number - self._first
 
     def process(self, parts: Sequence[LogPart], most: int, before: int = 0) -> ClosedRounds:
@@ -79,19 +73,16 @@ class CountedIntake:
         first, *further = [max(end, at(position.offsets, place)) for place, end in enumerate(barrier.ends)]
         log = self._digester.extend_joint(position.log, counted.in_log)
         closed.records += sum(part.records for part in counted.partitions)
-        if self._days.counts(barrier):
-            self._round += 1
-            closed.admitted.append(self._labels(barrier, counted))
-            if counted.found is not None:
-                closed.found[self._round] = self._found(counted)
-            closed.timestamps.append(barrier.due)
-            closed.digests.append([(number, part.head) for number, part in enumerate(counted.partitions)])
-            position = replace(position, closed=barrier.due)
-        self.position = replace(position, next_offset=first, further=tuple(further), log=log, barrier=barrier)
+        closed.admitted.append(self._labels(barrier, counted))
+        if counted.found is not None:
+            closed.found[counted.round] = self._found(counted)
+        closed.timestamps.append(barrier.due)
+        closed.digests.append([(number, part.head) for number, part in enumerate(counted.partitions)])
+        self.position = Position(first, log, barrier.due, position.released, barrier, tuple(further))
 
     def _check(self, barrier: Barrier, counted: CountedRound) -> None:
-        if barrier.number != self.barrier.number + 1 or counted.passed != self.passed + 1:
-            raise ValueError(f"round {counted.passed} does not follow round {self.passed}")
+        if barrier.number != self.barrier.number + 1 or counted.round != self.round + 1:
+            raise ValueError(f"round {counted.round} does not follow round {self.round}")
         if (counted.barrier, len(counted.partitions)) != (barrier.digest, len(barrier.offsets)):
             raise self._refused(counted, "was closed by another barrier than the one that counts")
 
@@ -106,14 +97,14 @@ class CountedIntake:
         if len(places) and (places[0] < 0 or places[-1] >= len(self._shown) or counts.max() > most):
             raise self._refused(counted, "counts labels that are not shown, or more events than there are")
         admitted = dict(zip(map(self._shown.__getitem__, places.tolist()), counts.tolist(), strict=True))
-        if (self._round in self._mechanism.tests) != (counted.found is not None):
+        if (counted.round in self._mechanism.tests) != (counted.found is not None):
             raise self._refused(counted, "has a test too many or too few")
         return admitted
 
     def _found(self, counted: CountedRound) -> list[tuple[str, int]]:
         """The labels that the round's test found."""
         found = counted.found or []
-        labels, test = [label for label, _ in found], self._mechanism.tests.index(self._round)
+        labels, test = [label for label, _ in found], self._mechanism.tests.index(counted.round)
         least, new = int(self._mechanism.test_taus[test]), set(labels)
         if labels != sorted(new) or new & set(self._shown) or any(count < least for _, count in found):
             raise self._refused(counted, "shows labels that its test cannot have found")
@@ -122,6 +113,6 @@ class CountedIntake:
 
     def _refused(self, counted: CountedRound, why: str) -> CountsRefused:
         return CountsRefused(
-            f"round {counted.passed} of epoch {self._epoch.number} {why}: the topic of the counts was written by an "
+            f"round {counted.round} of epoch {self._epoch.number} {why}: the topic of the counts was written by an "
             "engine with other settings, or was changed; nothing is sent"
         )

@@ -85,8 +85,7 @@ class Pipeline:
         self.histogram: Histogram = histogram_of(epoch.mechanism, epoch.noise(key), state, same, counted)
         self.intake: Intake | CountedIntake = Intake(epoch, key, topic, position, pairs)
         if isinstance(self.histogram, CountedHistogram):
-            place = position, self.histogram.round, self.histogram.shown_labels
-            self.intake = CountedIntake(epoch, key, *place)
+            self.intake = CountedIntake(epoch, key, position, self.histogram.shown_labels)
         self._chain = RoundChain(epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history)
         self._releaser = Releaser(epoch, key, self.intake.position.released, known)
 

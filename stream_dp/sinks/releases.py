@@ -69,7 +69,6 @@ class ReleasesSink:
         counted = self._settings.engine != "worker"
         if counted:
             self.counts_offset = _counts_offset(self._settings, checkpoint)
-            earlier = None
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known, counted)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline) -> None:

@@ -1,8 +1,6 @@
 """What the engine goes on from: one small file, replaced after each turn, that names all the others.  PRIVATE."""
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
-from hmac import compare_digest
 from pathlib import Path
 from typing import Literal
 
@@ -10,14 +8,13 @@ import msgspec
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, subkey
-from stream_dp.spark.label_counts import BUCKETS, LabelsDamaged, write_whole
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
+from stream_dp.spark.label_counts import BUCKETS, LabelFiles
 
 KNOWN = "known"
 """The file of the labels that the epoch shows from its first round on."""
 
 _NAME = "state"
-_TAG_BYTES = 16
 
 
 class EngineState(msgspec.Struct, frozen=True):
@@ -58,33 +55,20 @@ class StateFile:
     """The file of the state in one folder, which one engine writes at a time."""
 
     def __init__(self, folder: Path, key: bytes) -> None:
-        self._path = folder / _NAME
-        self._keyed = blake2b(key=subkey(key, b"state of the engine"), digest_size=_TAG_BYTES)
+        self._folder, self._files = folder, LabelFiles(folder, key)
 
     def read(self) -> EngineState | None:
         """None before the first turn.  Raises `LabelsDamaged`."""
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return None
-        tag, said = content[:_TAG_BYTES], content[_TAG_BYTES:]
-        if not compare_digest(tag, self._tag(said)):
-            raise LabelsDamaged.of(self._path.parent, _NAME)
-        return msgspec.msgpack.decode(said, type=EngineState)
+        content = self._files.read_sealed(_NAME)
+        return None if content is None else msgspec.msgpack.decode(content, type=EngineState)
 
     def write(self, state: EngineState) -> None:
         """Go on from `state` from now on."""
-        said = msgspec.msgpack.encode(state)
-        write_whole(self._path, self._tag(said) + said)
+        self._files.write_sealed(_NAME, msgspec.msgpack.encode(state))
 
     def remove_others(self, state: EngineState) -> None:
         """Remove all files that `state`, which was written, does not name."""
         named = set(state.files())
-        for path in self._path.parent.iterdir():
+        for path in self._folder.iterdir():
             if path.name not in named:
                 path.unlink(missing_ok=True)
-
-    def _tag(self, said: bytes) -> bytes:
-        keyed = self._keyed.copy()
-        keyed.update(said)
-        return keyed.digest()

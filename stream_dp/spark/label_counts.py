@@ -36,7 +36,7 @@ _TAG_BYTES = 16
 _ENTRY = Struct("<IQQQQ16s")  # bucket, where its run begins, bytes there, bytes unpacked, labels, tag
 _COUNT = Struct("<I")
 _CODEC = "zstd"
-_INDEX, _TEXTS = BUCKETS, BUCKETS + 1  # what is sealed beside the runs of buckets
+_INDEX, _WHOLE = BUCKETS, BUCKETS + 1  # what is sealed beside the runs of buckets
 
 
 class LabelsDamaged(Refused):
@@ -157,17 +157,17 @@ class LabelFiles:
                 magic, tag, count = file.read(len(_MAGIC)), file.read(_TAG_BYTES), file.read(_COUNT.size)
                 entries = file.read(_COUNT.unpack(count)[0] * _ENTRY.size)
                 if magic != _MAGIC or not compare_digest(tag, self._tag(name, _INDEX, count + entries)):
-                    raise self._damaged(name)
+                    raise LabelsDamaged.of(self._folder, name)
                 begin = file.tell()
                 for number, at, size, plain, labels, sealed in _ENTRY.iter_unpack(entries):
                     if number == bucket:
                         file.seek(begin + at)
                         block = file.read(size)
                         if not compare_digest(sealed, self._tag(name, bucket, block)):
-                            raise self._damaged(name)
+                            raise LabelsDamaged.of(self._folder, name)
                         return _unpacked(pa.decompress(block, plain, _CODEC, asbytes=True), labels)
         except (OSError, StructError, ValueError, pa.ArrowException):
-            raise self._damaged(name) from None
+            raise LabelsDamaged.of(self._folder, name) from None
         return EMPTY
 
     def joined(self, names: Sequence[str], bucket: int) -> LabelRun:
@@ -179,28 +179,34 @@ class LabelFiles:
         keyed.update(b"%s %d " % (name.encode(), bucket) + block)
         return keyed.digest()
 
-    def _damaged(self, name: str) -> LabelsDamaged:
-        return LabelsDamaged.of(self._folder, name)
-
     def write_texts(self, name: str, labels: Sequence[str]) -> None:
         """Write labels in their order, without counts."""
-        content = pa.compress(msgspec.msgpack.encode(labels), _CODEC, asbytes=True)
-        size = _COUNT.pack(len(msgspec.msgpack.encode(labels)))
-        write_whole(self._folder / name, self._tag(name, _TEXTS, size + content) + size + content)
+        plain = msgspec.msgpack.encode(labels)
+        self.write_sealed(name, _COUNT.pack(len(plain)) + pa.compress(plain, _CODEC, asbytes=True))
 
     def texts(self, name: str) -> list[str]:
         """What `write_texts` wrote.  Raises `LabelsDamaged`."""
+        content = self.read_sealed(name)
+        if content is None:
+            raise LabelsDamaged.of(self._folder, name)
+        (size,) = _COUNT.unpack(content[: _COUNT.size])
+        plain = pa.decompress(content[_COUNT.size :], size, _CODEC, asbytes=True)
+        return msgspec.msgpack.decode(plain, type=list[str])
+
+    def write_sealed(self, name: str, content: bytes) -> None:
+        """Write a file that is read as a whole."""
+        write_whole(self._folder / name, self._tag(name, _WHOLE, content) + content)
+
+    def read_sealed(self, name: str) -> bytes | None:
+        """What `write_sealed` wrote, None if there is no such file.  Raises `LabelsDamaged`."""
         try:
-            content = (self._folder / name).read_bytes()
-            tag, sealed = content[:_TAG_BYTES], content[_TAG_BYTES:]
-            if not compare_digest(tag, self._tag(name, _TEXTS, sealed)):
-                raise self._damaged(name)
-            (size,) = _COUNT.unpack(sealed[: _COUNT.size])
-            return msgspec.msgpack.decode(
-                pa.decompress(sealed[_COUNT.size :], size, _CODEC, asbytes=True), type=list[str]
-            )
-        except (OSError, StructError, ValueError, pa.ArrowException):
-            raise self._damaged(name) from None
+            written = (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        tag, content = written[:_TAG_BYTES], written[_TAG_BYTES:]
+        if not compare_digest(tag, self._tag(name, _WHOLE, content)):
+            raise LabelsDamaged.of(self._folder, name)
+        return content
 
 
 def write_whole(path: Path, content: bytes) -> None:

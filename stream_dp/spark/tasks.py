@@ -58,10 +58,9 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class Found(msgspec.Struct, array_like=True):
-    """The labels of a bucket that a test has found, with what was measured, and the file of those that are left."""
+    """The labels of a bucket that a test has found, with what was measured."""
 
-    labels: list[tuple[str, int]]
-    file: str
+    labels: list[tuple[str, int]] = []
 
 
 @dataclass(frozen=True)
@@ -245,9 +244,8 @@ class FindTasks:
         rows, measured = rows[measured >= tau], measured[measured >= tau]
         left = np.ones(len(labels), bool)
         left[rows] = False
-        file = f"{self.name}.{bucket}"
-        process.files.write(file, [(bucket, labels.take(np.flatnonzero(left)))])
-        return Found([*zip(labels.take(rows).labels(), measured.tolist(), strict=True)], file)
+        process.files.write(f"{self.name}.{bucket}", [(bucket, labels.take(np.flatnonzero(left)))])
+        return Found([*zip(labels.take(rows).labels(), measured.tolist(), strict=True)])
 
 
 @dataclass(frozen=True)
@@ -260,9 +258,9 @@ class JoinTasks:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for bucket in _numbers(batches):
-            process, file = self.work.process(), f"{self.name}.{bucket}"
-            process.files.write(file, [(bucket, process.files.joined(self.files[bucket], bucket))])
-            yield _answer(bucket, Found([], file))
+            files = self.work.process().files
+            files.write(f"{self.name}.{bucket}", [(bucket, files.joined(self.files[bucket], bucket))])
+            yield _answer(bucket, Found())
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:

@@ -7,7 +7,7 @@ keeps them from writing one folder at a time.
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
 from stream_dp.spark.closed import require_closed
 from stream_dp.spark.engine import EngineEpoch, UnsettledSchemas
-from stream_dp.spark.tasks import ANSWER
+from stream_dp.spark.tasks import ANSWER, Counted
 from stream_dp.store.lease import Lease
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.schemas import SchemaSettler, settler_of
@@ -123,7 +123,13 @@ class _Counting:
     """One connection of the driver: the epoch that is open, and what settles the schemas of its records."""
 
     def __init__(
-        self, settings: Settings, folder: Path, spark: Spark, watch: Watch, stopping: asyncio.Event, key: Any
+        self,
+        settings: Settings,
+        folder: Path,
+        spark: Spark,
+        watch: Watch,
+        stopping: asyncio.Event,
+        key: Callable[[], bytes],
     ) -> None:
         self._settings, self._folder, self._spark, self._watch = settings, folder, spark, watch
         self._stopping, self._key = stopping, key
@@ -137,7 +143,7 @@ class _Counting:
         if self._settler is not None:
             self._settler.close()
 
-    async def step(self) -> Any:
+    async def step(self) -> Counted | None:
         """Count the next turn; None if nothing has come.  Raises a `Refused`."""
         if time.monotonic() - self._looked > _EPOCHS_SECONDS:
             await asyncio.to_thread(self._follow_epochs)
@@ -175,8 +181,9 @@ class _Counting:
         key = self._key()
         check_key(opened, key)
         opened.epoch.check_settings(self._settings)
-        cores = self._spark.session.sparkContext.defaultParallelism
-        epoch = EngineEpoch(self._settings, opened, journal, key, self._folder, self._run, cores)
+        session = self._spark.session
+        place = self._folder, partial(run_on, session), session.sparkContext.defaultParallelism
+        epoch = EngineEpoch(self._settings, opened, journal, key, *place)
         self.close()
         book = SchemaBook(key, opened.epoch.nonce)
         self._settler = settler_of(self._settings, opened.epoch, book, self._watch, self._stopping)
@@ -193,11 +200,11 @@ class _Counting:
         if await self._settler.settle(unsettled.heads):
             epoch.schemas = [*filter(None, await asyncio.to_thread(schema_records, self._settings))]
 
-    def _run(self, tasks: Any, number: int) -> Iterator[bytes]:
-        """See `RunsTasks`."""
-        session = self._spark.session
-        parallel = min(number, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
-        with told(session):
-            found = session.range(0, number, 1, parallel).mapInArrow(tasks, ANSWER).toArrow()
-        answers = dict(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
-        yield from (answers[task] for task in range(number))
+
+def run_on(session: Any, tasks: Any, number: int) -> Iterator[bytes]:
+    """See `RunsTasks`; `session` is a `pyspark.sql.SparkSession`."""
+    parallel = min(number, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
+    with told(session):
+        found = session.range(0, number, 1, parallel).mapInArrow(tasks, ANSWER).toArrow()
+    answers = dict(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
+    yield from (answers[task] for task in range(number))

@@ -79,7 +79,7 @@ class CountsReader:
     def _taken(self, most: int) -> list[LogPart]:
         taken: list[LogPart] = []
         while self._open and most and self._rounds.has_next():
-            taken += [self._rounds.take()[1], self._open.popleft()]
+            taken += [self._rounds.take(), self._open.popleft()]
             most -= 1
         return taken
 
