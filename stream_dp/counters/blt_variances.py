@@ -17,23 +17,30 @@ from stream_dp.counters.blt_parameters import Gaps, output_weights
 _DIGIT_BITS = 9
 _DIGITS = 3  # enough for 2^24 rounds
 _TABLE_BITS = 128
-_NEAR = 512
+_NEAR = 1 << 12
+_FEW = 32  # values of a stretch, below which the whole stretch would cost more
 
 
 def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """The variance of the noise of a count, before rounding, after each of `rounds`.
 
-    A live stream asks for a round at a time, so those near each other are computed together, which changes no bit.
+    A stream asks for rounds near those it asked for before, so whole stretches are kept, which changes no bit.
     """
-    if 0 < len(rounds) < _NEAR:
-        first = int(rounds.min()) // _NEAR
-        if first == int(rounds.max()) // _NEAR:
-            return _variances_of_neighbours(gaps, first)[rounds - first * _NEAR]
-    return _row_variances(gaps, rounds)
+    stretches = rounds // _NEAR
+    if len(rounds) and stretches.min() == stretches.max():
+        return _variances_of_stretch(gaps, int(stretches[0]))[rounds % _NEAR]
+    found = np.empty(len(rounds))
+    sizes = np.bincount(stretches, minlength=1)
+    rare = sizes[stretches] < _FEW
+    found[rare] = _row_variances(gaps, rounds[rare])
+    for stretch in np.flatnonzero(sizes >= _FEW).tolist():
+        there = stretches == stretch
+        found[there] = _variances_of_stretch(gaps, stretch)[rounds[there] % _NEAR]
+    return found
 
 
-@lru_cache(maxsize=8)
-def _variances_of_neighbours(gaps: Gaps, stretch: int) -> NDArray[np.float64]:
+@lru_cache(maxsize=256)
+def _variances_of_stretch(gaps: Gaps, stretch: int) -> NDArray[np.float64]:
     return _row_variances(gaps, np.arange(stretch * _NEAR, (stretch + 1) * _NEAR))
 
 

@@ -48,6 +48,7 @@ KNOWN = 0
 
 _ROUNDOFF = 2.0**-53
 _ROUNDING = 1 / 12
+_FEW_PAIRS = 1 << 15  # of tests and rounds: all are looked at
 
 
 class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
@@ -113,11 +114,12 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
     def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
         """The largest standard deviation of a count in each of `rounds`, whichever test has found its label."""
         distinct, places = np.unique(rounds, return_inverse=True)
-        noisiest = noisiest_tests(distinct, np.array(self.tests), self._sds_at)
-        found = self.sds_since(KNOWN, distinct)
-        there = noisiest > KNOWN
-        tests = noisiest[there] - 1
-        found[there] = np.maximum(found[there], self._sds_at(tests, distinct[there]))
+        if len(self.tests) * len(distinct) <= _FEW_PAIRS:
+            numbers = np.arange(KNOWN, len(self.tests) + 1)[:, np.newaxis]
+            there = self._begins[numbers] <= distinct
+            return np.where(there, self.sds_since(numbers, distinct), 0.0).max(axis=0)[places.reshape(-1)]
+        noisiest = noisiest_tests(distinct, np.array(self.tests), self.sds_since)
+        found = np.maximum(self.sds_since(KNOWN, distinct), self.sds_since(noisiest, distinct))
         return found[places.reshape(-1)]
 
     @property
@@ -153,21 +155,22 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         following = np.searchsorted(self.tests, rounds)
         return self.test_taus[np.minimum(following, len(self.tests) - 1)]
 
-    def sds_since(self, test: int, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The standard deviation, in each of `rounds`, of the count of a label that was found at `test`, `KNOWN` if 0.
+    def sds_since(self, tests: int | NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The standard deviation, in each of `rounds`, of the count of a label that was found at a test, or is `KNOWN`.
 
-        Its test's noise stays in it for good.  Rounding adds 1/12 for each of the two counters.
+        `tests`: their numbers, of any shape that can be broadcast against `rounds`; the result has the common shape.
+        Its test's noise stays in a count for good.  Rounding adds 1/12 for each of the two counters.
         """
-        if test == KNOWN:
-            return self.counts.sds(rounds)
-        return self._sds_at(np.full(len(rounds), test - 1), rounds)
+        numbers = np.asarray(tests)
+        of_tests = np.concatenate([[0.0], self.test_sds**2 + _ROUNDING])[numbers]
+        ages = rounds - self._begins[numbers]
+        later = self.counts.sds(np.maximum(ages, 1).reshape(-1)).reshape(ages.shape)
+        return np.sqrt(of_tests + np.where(ages > 0, later, 0.0) ** 2)
 
-    def _sds_at(self, places: NDArray[np.int64], rounds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same for a test of its own in each of `rounds`, by its place in `tests`."""
-        ages = rounds - np.array(self.tests)[places]
-        of_test = self.test_sds[places] ** 2 + _ROUNDING
-        later = np.where(ages > 0, self.counts.sds(np.maximum(ages, 1)), 0.0)
-        return np.sqrt(of_test + later**2)
+    @property
+    def _begins(self) -> NDArray[np.int64]:
+        """After which round the counter of a label begins, by its test, `KNOWN` first."""
+        return np.array([0, *self.tests])
 
     def test_of(self, round_number: int) -> int:
         """How many tests there have been by this round; the number of the last one."""

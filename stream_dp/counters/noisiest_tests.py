@@ -17,7 +17,7 @@ SdsAt = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 def noisiest_tests(rounds: NDArray[np.int64], tests: NDArray[np.int64], sds_at: SdsAt) -> NDArray[np.int64]:
     """The number of the noisiest test up to each of `rounds`, which ascend, from 1 on; 0 where there was none.
 
-    `sds_at` has the standard deviation, in each of some rounds, after the test at a place of its own in `tests`.
+    `sds_at` has the standard deviation, in each of some rounds, after a test of its own, by the test's number.
     """
     latest = tests.searchsorted(rounds, "right")
     found = np.zeros(len(rounds), np.int64)
@@ -34,7 +34,7 @@ def noisiest_tests(rounds: NDArray[np.int64], tests: NDArray[np.int64], sds_at: 
         begins = np.cumsum(sizes) - sizes
         own = np.repeat(np.arange(len(at)), sizes)
         numbers = first[own] + np.arange(len(own)) - begins[own]
-        sds = sds_at(numbers - 1, rounds[at[own]])
+        sds = sds_at(numbers, rounds[at[own]])
         largest = np.flatnonzero(sds == np.maximum.reduceat(sds, begins)[own])[::-1]
         found[at[own[largest]]] = numbers[largest]  # backwards: the first one of equals is written last
     return found

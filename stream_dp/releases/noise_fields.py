@@ -42,18 +42,19 @@ def _sd_and_tau(sd: float, tau: int) -> str:
 def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> list[str]:
     """All rounds of a block have the same labels, and so the same tests that found them."""
     rounds, tests = block.rounds, mechanism.tests
-    there = [] if block.found is None else np.unique(block.found).tolist()
-    by_test = {f"{test}": mechanism.sds_since(test, rounds).round(_DIGITS).tolist() for test in there}
-    told = _tests_told(mechanism, tuple(test for test in there if test != KNOWN))
+    there = np.unique(block.found if block.found is not None else [])
+    names = [f"{test}" for test in there.tolist()]
+    by_round = mechanism.sds_since(there[:, np.newaxis], rounds).round(_DIGITS).T.tolist()
+    told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
     found = []
-    for place, (number, sd) in enumerate(zip(rounds.tolist(), mechanism.sds(rounds).tolist(), strict=True)):
+    for number, sd, sds in zip(rounds.tolist(), mechanism.sds(rounds).tolist(), by_round, strict=True):
         test = mechanism.test_of(number)
         here: dict[str, Any] = {"sd": sd}
         if test and tests[test - 1] == number:
             here["tau"] = int(mechanism.test_taus[test - 1])
         if test < len(tests):
             here["next_test"] = tests[test]
-        here["sds"] = {name: sds[place] for name, sds in by_test.items()}
+        here["sds"] = dict(zip(names, sds, strict=True))
         found.append(f"{fields(here)},{told}")
     return found
 

@@ -108,16 +108,20 @@ def test_the_largest_sd_is_that_of_some_test_and_of_none_less(
             own = np.where(rounds >= begins, changed.sds_since(number, np.maximum(rounds, begins)), 0.0)
             expected = np.maximum(expected, own)
         assert changed.sds(rounds).tolist() == expected.tolist()
+        distinct = np.unique(rounds)
+        noisiest = noisiest_tests(distinct, np.array(tests), changed.sds_since)
+        largest = np.maximum(changed.sds_since(0, distinct), changed.sds_since(noisiest, distinct))
+        assert largest.tolist() == changed.sds(distinct).tolist(), "as where there are too many pairs for all"
 
 
 def test_the_noisiest_of_many_tests_is_found_without_looking_at_all_pairs() -> None:
     rounds, tests = np.arange(1, 1 << 14), np.arange(1, 1 << 14, 4)
     asked = 0
 
-    def sds_at(places: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.float64]:
+    def sds_at(numbers: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.float64]:
         nonlocal asked
-        asked += len(places)
-        return np.log(10.0 + places) + np.log(1.0 + at - tests[places])
+        asked += len(numbers)
+        return np.log(9.0 + numbers) + np.log(1.0 + at - tests[numbers - 1])
 
     found = noisiest_tests(rounds, tests, sds_at)
     assert found[0] == 1
