@@ -21,6 +21,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.kafka import log
+from stream_dp.operations.collector import collect_seldom
 from stream_dp.sinks.sending import producer
 from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
@@ -56,6 +57,7 @@ def main(console: Console) -> None:
         "default / bare",
         title=TITLE,
     )
+    collect_seldom()  # as the host of a worker does
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
         _turns(table, "embedded", servers.kafka, servers.redis_url)
         try:
