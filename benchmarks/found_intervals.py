@@ -1,8 +1,10 @@
-"""How often the intervals of labels hold that tests have found, and those of windows.  A table of docs/intervals.md.
+"""How often the intervals of labels hold that tests have found, and those of windows; and how near smoothed counts are.
+
+Tables of docs/intervals.md.
 
 Three public logs, every event a round, epsilon as given, delta 1e-6, the default tests.  The noise has the law of the
 true counters and fixed seeds, so the table comes out the same every time.  A count is only drawn in the rounds that are
-looked at, so this takes seconds.
+looked at.
 """
 
 from collections import defaultdict
@@ -21,13 +23,16 @@ from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_matrix import rounded_coefficients
 from stream_dp.counters.discovery_schedule import rounds_of_tests
-from stream_dp.releases.estimates.noise_shapes import noise_shape
+from stream_dp.releases.estimates.noise_shapes import noise_shape, noise_state
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.release import TestRecord
+from stream_dp.releases.smoothing import Smoother
+from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.windows import window_between
 
 _MOST_RUNS, _ENOUGH = 5, 1_000  # labels
+_SMOOTHED, _ROUNDS = 80, 1_000
 _WINDOWS = ((100, 1_000), (100, 10_000))
 """From so many rounds after a label was found, to so many."""
 
@@ -54,6 +59,61 @@ def main(console: Console, logs: Sequence[str] = LOGS) -> None:
             labels, shares = coverage(log, mechanism, epsilon)
             table.add_row(name, f"{epsilon:g}", f"{labels:,}", *(f"{100 * share:.0f}" for share in shares))
     console.print(table)
+    console.print(_errors_table(logs))
+
+
+def _errors_table(logs: Sequence[str]) -> Table:
+    table = Table(title="Root mean square error of labels that tests have found")
+    for name in ("log", "epsilon", "labels", "released", "smoothed", "times nearer"):
+        table.add_column(name, justify="right")
+    for name, log in public_logs(*logs).items():
+        for epsilon in EPSILONS:
+            settings = epsilon, 1e-6, log.horizon, log.items_per_event
+            mechanism, _ = calibrate(*settings, "blt", tests=rounds_of_tests(log.horizon))
+            assert isinstance(mechanism, DiscoveryMechanism)
+            labels, raw, smoothed = smoothing(log, mechanism, epsilon)
+            ratio = f"{raw / smoothed:.2f}"
+            table.add_row(name, f"{epsilon:g}", str(labels), f"{raw:.1f}", f"{smoothed:.1f}", ratio)
+    return table
+
+
+def smoothing(log: Hits, mechanism: DiscoveryMechanism, epsilon: float) -> tuple[int, float, float]:
+    """How many labels, and the errors of released and of smoothed counts over them and `_ROUNDS` rounds."""
+    random = np.random.default_rng(1)
+    everyone = [
+        (found.test, int(measured), hits)
+        for found in found_labels(log, mechanism, random)
+        for measured, hits in zip(found.measured, found.hits, strict=True)
+    ]
+    chosen = sorted(random.permutation(len(everyone))[:_SMOOTHED].tolist())
+    some = [everyone[place] for place in chosen]  # in the order in which they were found
+    tests = np.array([test for test, _, _ in some])
+    begins = np.array(mechanism.tests)[tests - 1]
+    at_test = np.array(
+        [hits.searchsorted(begin, "right") for begin, (_, _, hits) in zip(begins, some, strict=True)]
+    )
+    measured = np.array([each for _, each, _ in some])
+    state = noise_state(mechanism.name, mechanism.horizon)
+    noise = np.zeros((len(some), len(state.weights)))
+    smoother, wholes, before = Smoother(), WholeReleases(), 0
+    squared: list[NDArray[np.float64]] = []
+    every = max(1, log.last // _ROUNDS)
+    for number in sorted({*range(every, log.last + 1, every), *begins.tolist()}):
+        if old := int(begins.searchsorted(before, "right")):
+            step = state.step(before, number)
+            fresh = random.multivariate_normal(np.zeros(len(state.weights)), step.fresh, old, method="eigh")
+            noise[:old] = noise[:old] @ step.kept.T + mechanism.counts.draw_sd * fresh
+        size = int(begins.searchsorted(number, "right"))
+        true = np.array([hits.searchsorted(number, "right") for _, _, hits in some[:size]], np.int64)
+        later = np.rint(noise[:size] @ state.weights).astype(np.int64)
+        counts = measured[:size] + true - at_test[:size] + later
+        whole = wholes.add(_release_of_all(mechanism, epsilon, number, before, tests[:size], counts))
+        assert whole is not None
+        smoothed = smoother.add(whole).counts
+        squared.append(np.array([(counts - true) ** 2, (smoothed - true) ** 2]))
+        before = number
+    raw, near = np.sqrt(np.concatenate(squared, axis=1).mean(axis=1))
+    return len(some), float(raw), float(near)
 
 
 def coverage(log: Hits, mechanism: DiscoveryMechanism, epsilon: float) -> tuple[int, list[float]]:
@@ -136,19 +196,38 @@ def _release(
     counts: NDArray[np.int64] | None,
 ) -> WholeRelease:
     """The release of a round that shows these labels, or none."""
-    test, places = found.test, range(0 if counts is None else len(counts))
-    record = TestRecord(
-        mechanism.tests[test - 1], int(mechanism.test_taus[test - 1]), float(mechanism.test_sds[test - 1])
-    )
-    sd = float(mechanism.sds_since(test, np.array([number]))[0])
+    shown = np.empty(0, np.int64) if counts is None else counts
+    tests = np.full(len(shown), found.test)
+    return _release_of_all(mechanism, epsilon, number, number - 1, tests, shown, found.test)
+
+
+def _release_of_all(
+    mechanism: DiscoveryMechanism,
+    epsilon: float,
+    number: int,
+    previous: int,
+    found: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *others: int,
+) -> WholeRelease:
+    """The release of a round that shows labels which these tests `found`; it names `others`, too."""
+    tests = sorted({*found.tolist(), *others})
+    taus, sds = mechanism.test_taus, mechanism.test_sds
+    records = {
+        f"{test}": TestRecord(mechanism.tests[test - 1], int(taus[test - 1]), float(sds[test - 1]))
+        for test in tests
+    }
+    here = {record.round: record.tau for record in records.values()}
+    since = mechanism.sds_since(np.array(tests, np.int64), np.array([number]))
     return replace(
         release_of(mechanism, number, epsilon, None),
-        tau=record.tau if number == record.round else None,
-        labels=[str(place) for place in places],
-        counts=[] if counts is None else counts.tolist(),
-        found=[test for _ in places],
-        tests={str(test): record},
-        sds={str(test): sd},
+        previous=previous,
+        tau=here.get(number),
+        labels=[str(place) for place in range(len(counts))],
+        counts=counts.tolist(),
+        found=found.tolist(),
+        tests=records,
+        sds={f"{test}": sd for test, sd in zip(tests, since.tolist(), strict=True)},
         at_least=mechanism.at_least,
         draw_sd=mechanism.counts.draw_sd,
         test_draw_sd=mechanism.test_sd,
