@@ -79,11 +79,14 @@ class LabelRun:
 
     def take(self, rows: NDArray[np.int64]) -> "LabelRun":
         """The labels in `rows`, in that order."""
-        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)[rows]
-        lengths = self.ends[rows] - starts
-        ends = np.cumsum(lengths)
-        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
-        return LabelRun(self.ids[rows], self.counts[rows], self.text[places], ends)
+        offsets = np.concatenate([[0], self.ends]).astype(np.int64)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.text)]
+        texts = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers).take(pa.array(rows))
+        _, borders, packed = texts.buffers()
+        ends = np.frombuffer(borders, np.int64, len(rows) + 1)[1:]
+        size = int(ends[-1]) if len(rows) else 0
+        text = np.frombuffer(packed, np.uint8, size) if size else EMPTY.text
+        return LabelRun(self.ids[rows], self.counts[rows], text, ends)
 
     def labels(self) -> list[str]:
         """Their text."""
@@ -118,7 +121,12 @@ EMPTY = LabelRun(
 
 
 def _by_id(ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-    return np.lexsort((ids[:, 1], ids[:, 0]))
+    """Their order.  What is joined are ascending runs, which a stable sort merges."""
+    order = np.argsort(ids[:, 0], kind="stable")
+    high, low = ids[order].T
+    if np.any((high[1:] == high[:-1]) & (low[1:] < low[:-1])):
+        return np.lexsort((ids[:, 1], ids[:, 0]))
+    return order
 
 
 def in_buckets(run: LabelRun) -> Iterator[tuple[int, LabelRun]]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, LabelsDamaged, in_buckets
@@ -31,6 +32,18 @@ def test_a_sum_of_runs_counts_each_label_once(parts: list[dict[str, int]]) -> No
     assert [*joined.ids.tolist()] == sorted(joined.ids.tolist())
     ids = NOISE.label_ids(label.encode() for label in joined.labels())
     np.testing.assert_array_equal(joined.ids, ids)
+
+
+def test_identities_that_share_their_first_half_are_in_order_too() -> None:
+    ids = np.array([[7, 3], [9, 1], [7, 1], [7, 2]], np.uint64)
+    runs = [LabelRun(ids[place : place + 2], *_texts("ab")) for place in (0, 2)]
+    joined = LabelRun.joined([run.take(np.argsort(run.ids[:, 1], kind="stable")) for run in runs])
+    assert joined.ids.tolist() == [[7, 1], [7, 2], [7, 3], [9, 1]]
+
+
+def _texts(text: str) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
+    ends = np.arange(1, len(text) + 1)
+    return np.ones(len(text), np.int32), np.frombuffer(text.encode(), np.uint8), ends
 
 
 def test_each_label_is_in_one_bucket(tmp_path: Path) -> None:
