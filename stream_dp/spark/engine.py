@@ -106,6 +106,11 @@ class EngineEpoch:
         return len(self._waiting)
 
     @property
+    def next_barrier(self) -> int:
+        """The offset behind the last barrier that was read."""
+        return self._barriers.last.next_offset
+
+    @property
     def lag(self) -> int:
         """How many records wait, as barriers tell."""
         return self._records_up_to(self._barriers.last)
@@ -118,7 +123,7 @@ class EngineEpoch:
     def read_barriers(self) -> None:
         """Take the barriers that have come.  Raises KafkaError."""
         kafka, topic = self._settings.kafka_address, self._settings.barriers
-        for record in log.read(kafka, topic, self._barriers.last.next_offset, log.offsets(kafka, topic).end):
+        for record in log.read(kafka, topic, self.next_barrier, log.offsets(kafka, topic).end):
             barrier = self._barriers.take(record.offset, record.value)
             if barrier is not None:
                 self._waiting.append(barrier)

@@ -26,6 +26,7 @@ from stream_dp.operations.retry import retry_until_done
 from stream_dp.operations.watch import Watch
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
+from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.closed import require_closed
 from stream_dp.spark.engine import EngineEpoch, UnsettledSchemas
 from stream_dp.spark.tasks import ANSWER, Counted
@@ -38,7 +39,7 @@ from stream_dp.workers.topic_watch import TopicWatch
 logger = logging.getLogger(__name__)
 
 _REDIS_SECONDS = 30.0
-_LOOK_AGAIN_SECONDS, _EPOCHS_SECONDS = 0.05, 2.0
+_WAIT_MILLISECONDS, _EPOCHS_SECONDS = 500, 2.0
 _TASKS_A_CORE = 2
 
 
@@ -107,7 +108,7 @@ class SparkWorker:
                 self.watch.beat()
                 counted = await counting.step()
                 if counted is None:
-                    await pause(self._stopping, _LOOK_AGAIN_SECONDS)
+                    await counting.wait()
                 else:
                     await self._letters.put(counted.letters)
                     await topics.still_same(self.watch)
@@ -137,11 +138,27 @@ class _Counting:
         self._looked = 0.0
         self._epoch: EngineEpoch | None = None
         self._settler: SchemaSettler | None = None
+        self._barriers: BarrierWait | None = None
 
     def close(self) -> None:
-        """Leave the registry."""
+        """Leave the registry and the broker."""
         if self._settler is not None:
             self._settler.close()
+        if self._barriers is not None:
+            self._barriers.close()
+
+    async def wait(self) -> None:
+        """Return when a barrier has come, or there may be something else to do."""
+        epoch = self._epoch
+        if epoch is None or epoch.finished:
+            await pause(self._stopping, _WAIT_MILLISECONDS / 1_000)
+        elif not epoch.waiting:  # else it waits for schemas, and has waited
+            await asyncio.to_thread(self._await_barrier, epoch.next_barrier)
+
+    def _await_barrier(self, offset: int) -> None:
+        if self._barriers is None:
+            self._barriers = BarrierWait(self._settings)
+        self._barriers.wait(offset, _WAIT_MILLISECONDS)
 
     async def step(self) -> Counted | None:
         """Count the next turn; None if nothing has come.  Raises a `Refused`."""
@@ -184,7 +201,8 @@ class _Counting:
         session = self._spark.session
         place = self._folder, partial(run_on, session), session.sparkContext.defaultParallelism
         epoch = EngineEpoch(self._settings, opened, journal, key, *place)
-        self.close()
+        if self._settler is not None:
+            self._settler.close()
         book = SchemaBook(key, opened.epoch.nonce)
         self._settler = settler_of(self._settings, opened.epoch, book, self._watch, self._stopping)
         if self._settler is not None:

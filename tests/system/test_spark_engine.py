@@ -5,6 +5,8 @@ Tasks run in this process; tests/apache_spark runs them on Spark.
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from stream_dp.spark import engine as engine_module
+from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.engine_state import StateFile
 from stream_dp.spark.label_counts import LabelFiles, LabelsDamaged
@@ -28,6 +31,7 @@ from tests.system.partitioned import PARTITIONS
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_verify_commands import run
 from tests.system.ticking import NO_MORE, TICKS, open_epoch
+from tests.system.waiting import GIVE_UP_SECONDS
 
 APART = 4
 SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"every-{APART}", "at_least": 2}
@@ -161,6 +165,18 @@ def _dying(step: Callable[..., Any], after: bool) -> Callable[..., Any]:
         raise Died
 
     return dies
+
+
+def test_an_engine_waits_for_the_next_barrier_at_the_broker(stream: Stream, engines: Engines) -> None:
+    feed(stream, 1, 1)
+    end = log.offsets(stream.settings.kafka_address, stream.settings.barriers).end
+    with closing(BarrierWait(stream.settings)) as waits, ThreadPoolExecutor(1) as pool:
+        waits.wait(end - 1, 100_000)
+        waits.wait(end, 10)
+        answer = pool.submit(waits.wait, end, 100_000)
+        assert not answer.done()
+        feed(stream, 2, 2)
+        answer.result(GIVE_UP_SECONDS)
 
 
 def test_turns_may_be_cut_anywhere(
