@@ -6,6 +6,7 @@ python -m benchmarks spark_stream
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, in_buckets
@@ -79,7 +81,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
     opened = journal.last
     assert opened is not None
 
-    engine = EngineEpoch(stream, opened, journal, key, folder, partial(run_on, session), CORES)
+    engine = EngineEpoch(stream, opened, journal, key, folder, partial(run_on, session), CORES, _nobody)
     engine.read_barriers()
     table = Table(
         "rounds",
@@ -99,21 +101,25 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
             has_many = True
         began, processor = perf_counter(), _processor()
         first = engine.round + 1
-        counted = engine.turn()
-        if counted is None:
+        records = engine.turn()
+        if records is None:
             break
         seconds, used = perf_counter() - began, _processor() - processor
         table.add_row(
             f"{first}-{engine.round}",
-            f"{counted.records:,}",
+            f"{records:,}",
             f"{LABELS:,}" if first > 1 else "few",
             "yes" if engine.round in tests else "",
             f"{seconds:.2f}",
-            f"{counted.records / seconds:,.0f}",
-            f"{used / counted.records * 1e6:.1f}",
+            f"{records / seconds:,.0f}",
+            f"{used / records * 1e6:.1f}",
         )
     console.print(table)
     console.print("The first turn starts the processes of Spark.")
+
+
+def _nobody(letters: Sequence[DeadLetter]) -> None:
+    assert not letters
 
 
 def _add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:

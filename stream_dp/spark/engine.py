@@ -7,7 +7,8 @@ One turn takes these steps, and whoever dies in between goes on from the last on
    those that are not.
 3. Join the heads of the partitions to those of the chain.  After a test, let tasks find labels, bucket by bucket.
 4. Send the rounds to the worker, and wait until the broker has them.
-5. Replace the state, which names the files to go on from.
+5. Hand on copies of broken records, which are never made again after the next step.
+6. Replace the state, which names the files to go on from.
 
 All of it is a function of the noise key, the epoch, the log and the barriers.  So turns may be cut anywhere, and what
 is sent twice is the same twice.
@@ -28,6 +29,7 @@ from stream_dp.engine.round_chain import RoundChain
 from stream_dp.epochs.journal import EpochJournal, EpochOpened
 from stream_dp.events.barrier_chain import Barrier, BarrierChain
 from stream_dp.events.counted_round import CountedRound, CountsWire
+from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.kafka.rights import naming
@@ -46,6 +48,9 @@ _ANSWER_SECONDS = 30
 
 RunsTasks = Callable[[Any, int], Iterator[bytes]]
 """Runs so many tasks of a function over Arrow batches, and gives their answers in the order of the tasks."""
+
+HandsOn = Callable[[Sequence[DeadLetter]], None]
+"""Returns when dead letters are written, or cannot be written now."""
 
 _Answer = TypeVar("_Answer", Counted, Found)
 
@@ -71,12 +76,13 @@ class EngineEpoch:
         folder: Path,
         run: RunsTasks,
         cores: int,
+        hand_on: HandsOn,
     ) -> None:
         """Reads the state.  Raises `LabelsDamaged`, and `LogRefused` if the log begins too late."""
         self.epoch, mechanism = opened.epoch, opened.epoch.mechanism
         assert isinstance(mechanism, DiscoveryMechanism), "an engine finds labels at tests"
         self._horizon, self._tests = mechanism.horizon, frozenset(mechanism.tests)
-        self._settings, self._run, self._cores = settings, run, cores
+        self._settings, self._run, self._cores, self._hand_on = settings, run, cores, hand_on
         self.folder = folder / settings.stream / self.epoch.nonce.hex()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._noise = self.epoch.noise(key)
@@ -128,8 +134,8 @@ class EngineEpoch:
             if barrier is not None:
                 self._waiting.append(barrier)
 
-    def turn(self) -> Counted | None:
-        """Count the next rounds; None if none has come.  What is counted besides them is for dead letters and metrics.
+    def turn(self) -> int | None:
+        """Count the next rounds, and return how many records they had; None if none has come.
 
         Raises `UnsettledSchemas`, with nothing changed.
         """
@@ -152,14 +158,14 @@ class EngineEpoch:
         elif len(after.turns) > MOST_FILES:
             after = self._joined(after)
         self._send(rounds, barriers)
+        self._hand_on([*chain.from_iterable(each.letters for each in answers)])
         self._file.write(after)
         if after.joined != self.state.joined:
             self._file.remove_others(after)
         self.state = after
         self._shown += [label for label, _ in found or ()]
         del self._waiting[: len(barriers)]
-        letters = [*chain.from_iterable(each.letters for each in answers)]
-        return Counted(letters=letters, records=sum(each.records for each in answers))
+        return sum(each.records for each in answers)
 
     def _next_barriers(self) -> list[Barrier]:
         """Those of the next turn: a test round and the last round are the last of theirs."""

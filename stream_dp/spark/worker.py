@@ -7,7 +7,7 @@ keeps them from writing one folder at a time.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
 from stream_dp.epochs.schemas_topic import schema_records
+from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.jobs.spark import Spark, told
 from stream_dp.kafka import roles
@@ -29,7 +30,7 @@ from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
 from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.closed import require_closed
 from stream_dp.spark.engine import EngineEpoch, UnsettledSchemas
-from stream_dp.spark.tasks import ANSWER, Counted
+from stream_dp.spark.tasks import ANSWER
 from stream_dp.store.lease import Lease
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.schemas import SchemaSettler, settler_of
@@ -102,15 +103,14 @@ class SparkWorker:
                 await pause(self._stopping, _EPOCHS_SECONDS)
             if self._stopping.is_set():
                 return
-        counting = _Counting(self.settings, self._folder, self._spark, self.watch, self._stopping, self._key)
+        beside = self.watch, self._stopping, self._letters
+        counting = _Counting(self.settings, self._folder, self._spark, self._key, *beside)
         try:
             while not self._stopping.is_set():
                 self.watch.beat()
-                counted = await counting.step()
-                if counted is None:
+                if not await counting.step():
                     await counting.wait()
                 else:
-                    await self._letters.put(counted.letters)
                     await topics.still_same(self.watch)
         finally:
             counting.close()
@@ -128,12 +128,14 @@ class _Counting:
         settings: Settings,
         folder: Path,
         spark: Spark,
+        key: Callable[[], bytes],
         watch: Watch,
         stopping: asyncio.Event,
-        key: Callable[[], bytes],
+        letters: DeadLetters,
     ) -> None:
-        self._settings, self._folder, self._spark, self._watch = settings, folder, spark, watch
-        self._stopping, self._key = stopping, key
+        self._settings, self._folder, self._spark, self._key = settings, folder, spark, key
+        self._watch, self._stopping, self._letters = watch, stopping, letters
+        self._loop = asyncio.get_running_loop()
         self._journal: EpochJournal | None = None
         self._looked = 0.0
         self._epoch: EngineEpoch | None = None
@@ -160,27 +162,34 @@ class _Counting:
             self._barriers = BarrierWait(self._settings)
         self._barriers.wait(offset, _WAIT_MILLISECONDS)
 
-    async def step(self) -> Counted | None:
-        """Count the next turn; None if nothing has come.  Raises a `Refused`."""
+    async def step(self) -> bool:
+        """Count the next turn; False if nothing has come.  Raises a `Refused`."""
         if time.monotonic() - self._looked > _EPOCHS_SECONDS:
             await asyncio.to_thread(self._follow_epochs)
             self._looked = time.monotonic()
             self._watch.answered(True)
         epoch = self._epoch
         if epoch is None:
-            return None
+            return False
         await asyncio.to_thread(epoch.read_barriers)
         try:
             with self._watch.batch():
-                counted = await asyncio.to_thread(epoch.turn)
+                records = await asyncio.to_thread(epoch.turn)
         except UnsettledSchemas as unsettled:
             await self._settle(epoch, unsettled)
-            return None
-        if counted is not None:
+            return False
+        if records is not None:
             self._watch.counted(epoch.round, epoch.lag)
-            self._watch.operator.records.inc(counted.records)
+            self._watch.operator.records.inc(records)
         self._watch.operator.lag_barriers.set(epoch.waiting)
-        return counted
+        return records is not None
+
+    def _hand_on(self, letters: Sequence[DeadLetter]) -> None:
+        asyncio.run_coroutine_threadsafe(self._write(letters), self._loop).result()
+
+    async def _write(self, letters: Sequence[DeadLetter]) -> None:
+        await self._letters.put(letters)
+        await self._letters.written()
 
     def _follow_epochs(self) -> None:
         """Begin with the epoch that is open, unless it is the one that is counted."""
@@ -200,7 +209,7 @@ class _Counting:
         opened.epoch.check_settings(self._settings)
         session = self._spark.session
         place = self._folder, partial(run_on, session), session.sparkContext.defaultParallelism
-        epoch = EngineEpoch(self._settings, opened, journal, key, *place)
+        epoch = EngineEpoch(self._settings, opened, journal, key, *place, self._hand_on)
         if self._settler is not None:
             self._settler.close()
         book = SchemaBook(key, opened.epoch.nonce)

@@ -4,7 +4,7 @@ Tasks run in this process; tests/apache_spark runs them on Spark.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
@@ -56,6 +57,7 @@ class Engines:
 
     def __init__(self, stream: Stream, folder: Path) -> None:
         self.stream, self.folder = stream, folder
+        self.letters: list[DeadLetter] = []
         self._epoch: EngineEpoch | None = None
 
     def work(self) -> None:
@@ -64,11 +66,15 @@ class Engines:
         opened = journal.last
         assert opened is not None
         if self._epoch is None or self._epoch.epoch.nonce != opened.epoch.nonce:
-            place = self.stream.key(), self.folder, in_this_process, 2
+            place = self.stream.key(), self.folder, in_this_process, 2, self.hand_on
             self._epoch = EngineEpoch(self.stream.settings, opened, journal, *place)
         self._epoch.read_barriers()
-        while self._epoch.turn():
+        while self._epoch.turn() is not None:
             pass
+
+    def hand_on(self, letters: Sequence[DeadLetter]) -> None:
+        """Write copies of broken records."""
+        self.letters += letters
 
     def begin_again(self) -> None:
         """What the next one knows is in the folder alone."""
@@ -129,9 +135,10 @@ def test_a_worker_releases_what_an_engine_counts(stream: Stream, engines: Engine
 
 def steps() -> list[tuple[Any, str]]:
     """What an engine does in a turn, by owner and name."""
-    tasks = [(EngineEpoch, name) for name in ("_counted", "_rounds", "_tested", "_joined", "_send")]
+    names = "_counted", "_rounds", "_tested", "_joined", "_send"
+    tasks: list[tuple[Any, str]] = [(EngineEpoch, name) for name in names]
     files = [(LabelFiles, "write"), (LabelFiles, "write_texts")]
-    return [*tasks, *files, (StateFile, "write"), (StateFile, "remove_others")]
+    return [*tasks, (Engines, "hand_on"), *files, (StateFile, "write"), (StateFile, "remove_others")]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -156,6 +163,11 @@ def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
     engines.work()
     released(stream)
     stream.check_releases()
+    letters = {(each.partition, each.offset): each for each in engines.letters}
+    expected = stream.uninterrupted()[1].dead_letters
+    assert letters == {(each.partition, each.offset): each for each in expected}
+    assert len(engines.letters) > len(letters), "what is written twice is the same, and says where it stands"
+    assert all(each == letters[each.partition, each.offset] for each in engines.letters)
 
 
 def _dying(step: Callable[..., Any], after: bool) -> Callable[..., Any]:
