@@ -9,7 +9,7 @@ more it took at its most than when it began, which must not grow with the backlo
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -136,8 +136,8 @@ def _batch(values: list[bytes]) -> bytes:
     return bytes(builder.build())
 
 
-def _event(number: int) -> bytes:
-    items = ",".join(f'"label {(number * 2 + each) * 7 % LABELS}"' for each in range(2))
+def _event(number: int, labels: int = LABELS) -> bytes:
+    items = ",".join(f'"label {(number * 2 + each) * 7 % labels}"' for each in range(2))
     return b'{"items":[%b]}' % items.encode()
 
 
@@ -194,8 +194,11 @@ async def _count(worker: Worker, rounds: int) -> Taken:
     return Taken(*(after - before for before, after in zip(start, end, strict=True)))
 
 
-def write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
-    """Write the events of so many rounds, and the barriers that close them."""
+def write_backlog(settings: Settings, partitions: int, rounds: int, labels: Sequence[int] = ()) -> None:
+    """Write the events of so many rounds, and the barriers that close them.
+
+    The events of each round have so many `labels`, else `LABELS`.
+    """
     [opened] = EpochJournal(settings).opened
     with redis_client(settings.redis_address) as redis:
         key = barrier_key(noise_key(settings.noise_key, redis, settings.stream, may_create=False))
@@ -203,8 +206,9 @@ def write_backlog(settings: Settings, partitions: int, rounds: int) -> None:
     chain, now = BarrierChain(key, settings.stream, opened.epoch.after_barrier), int(time())
     with KafkaProducer(bootstrap_servers=settings.kafka, batch_size=1 << 18, linger_ms=20) as producer:
         for number in range(1, rounds + 1):
-            for event in range(EVENTS_A_ROUND):
-                producer.send(settings.events, _event(event), partition=event % partitions)
+            many = labels[number - 1] if labels else LABELS
+            for event in range((number - 1) * EVENTS_A_ROUND, number * EVENTS_A_ROUND):
+                producer.send(settings.events, _event(event, many), partition=event % partitions)
             producer.flush()
             held = log.offsets_of_all(settings.kafka_address, settings.events)
             due = (now + number - rounds) * 1_000

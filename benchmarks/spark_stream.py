@@ -6,6 +6,7 @@ python -m benchmarks spark_stream
 import os
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, in_buckets
 from stream_dp.spark.worker import run_on
@@ -56,10 +58,12 @@ def main(console: Console) -> None:
         log.create_topics(kafka, stream.events, partitions=partitions.PARTITIONS)
         log.create_topics(kafka, stream.counts)
         partitions.run(stream, 0)
-        partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS)
+        labels = [partitions.LABELS] * _TEST_ROUND + [LABELS] * (ROUNDS - _TEST_ROUND)
+        partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS, labels)
         session = _session()
         _turns(console, stream, session, Path(folder) / "state")
         session.stop()
+        _memory_of_a_test(console)
 
 
 def _session() -> Any:
@@ -86,6 +90,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
     table = Table(
         "rounds",
         "events",
+        "labels of events",
         "labels that are not shown",
         "test",
         "seconds",
@@ -108,6 +113,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
         table.add_row(
             f"{first}-{engine.round}",
             f"{records:,}",
+            f"{partitions.LABELS}" if engine.round <= _TEST_ROUND else "all differ",
             f"{LABELS:,}" if first > 1 else "few",
             "yes" if engine.round in tests else "",
             f"{seconds:.2f}",
@@ -141,6 +147,22 @@ def _add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:
     console.print(
         f"{LABELS:,} labels: {text / LABELS:.1f} bytes of text each, {size / LABELS:.1f} bytes on disk"
     )
+
+
+def _memory_of_a_test(console: Console) -> None:
+    """Print what adding up a bucket takes in memory, of which a test has one in each core."""
+    noise, labels = KeyedNoise(bytes(KEY_BYTES), "memory", bytes(NONCE_BYTES)), LABELS // BUCKETS
+    with tempfile.TemporaryDirectory() as folder:
+        files = LabelFiles(Path(folder), bytes(KEY_BYTES))
+        for name in ("joined", "turn"):
+            counts = {f"https://shop.example/item/{number}": 1 for number in range(labels)}
+            files.write(name, [(0, LabelRun.of(counts, noise))])
+        tracemalloc.start()
+        files.write("test", [(0, files.joined(["joined", "turn"], 0))])
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    text = sum(map(len, counts))
+    console.print(f"A bucket takes {most / labels:.0f} bytes a label, of {text / labels:.1f} bytes of text")
 
 
 def _processor() -> float:

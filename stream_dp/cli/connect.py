@@ -29,7 +29,7 @@ from stream_dp.events.mapping.decoder import decoder_of
 from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.planning.comparison import Visibility, name_of, seen_with_each
 from stream_dp.planning.delays import Delay, delays
-from stream_dp.planning.proposal import DAYS, as_toml, rounds_for, section_of
+from stream_dp.planning.proposal import DAYS, as_toml, host_of, rounds_for, section_of
 from stream_dp.planning.public_records import distinct_items
 from stream_dp.planning.record_fields import chosen, missing
 from stream_dp.planning.topic_survey import TopicSurvey
@@ -285,6 +285,7 @@ def _as_dict(
         "delays": [
             {"discover": each.discover, "rounds": each.rounds, "seen": each.seen_mostly} for each in waits
         ],
+        "takes": host_of(found.survey, settings),
         "written": str(file),
         "next": _next(settings, file),
     }
@@ -302,6 +303,7 @@ def _show(found: Found, settings: Settings, compared: list[Visibility], waits: l
         ("retention", _retention(survey)),
         ("rights", "unknown" if survey.rights is None else ", ".join(survey.rights).lower()),
         ("format", found.events["format"]),
+        ("it takes", host_of(survey, settings)),
         ("fields", listed(found.fields) or "unknown"),
     ):
         facts.add_row(f"[bold]{name}[/]", escape(fact))

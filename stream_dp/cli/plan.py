@@ -17,6 +17,7 @@ from stream_dp.planning.costs import Costs, costs_of
 from stream_dp.planning.plan import Plan, Workload
 from stream_dp.planning.plan import plan as planned
 from stream_dp.planning.release_sizes import CODECS
+from stream_dp.planning.spark_plan import SPARK_FORMULAS, SparkCosts, SparkPlan
 
 
 def plan(
@@ -111,12 +112,20 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     for name, value in rows:
         table.add_row(f"[bold]{name}[/]", value)
     console.print(table)
+    console.print(f"\n[bold]It takes {found.answer}[/]")
+    if found.spark is not None:
+        console.print(
+            'The lines above are what one worker would take.  With Spark, for unit = "event" and rounds = "ticks", '
+            "it takes:"
+        )
+        console.print(_on_spark(found.spark))
     for sentence in found.limits:
         console.print(f"[yellow]{sentence}[/]")
     console.print(
         "\nThe formulas, in processor seconds a second, bytes, bytes a second, and bytes a day of one replica:"
     )
-    for name, formula in work.formulas.items():
+    formulas = work.formulas | ({} if found.spark is None else SPARK_FORMULAS)
+    for name, formula in formulas.items():
         console.print(f"[bold]{name:<24}[/] {formula}")
     console.print(
         f"\nHere E = {work.events_per_second:,.10g} events and "
@@ -125,12 +134,25 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
         f"L = {work.label_bytes:,} bytes, V = {work.visible:,} of them visible, {_window(work)}"
         f"and {work.compression} leaves the share C = {found.compressed:.2g} of the releases."
     )
-    told = asdict(costs).items()
+    told = [*asdict(costs).items(), *(asdict(SparkCosts()).items() if found.spark is not None else ())]
     seconds = ", ".join(f"{name} {value * 1e6:.3g}" for name, value in told if value < 1)
     console.print(f"Measured, in microseconds: {seconds}.")
     console.print(
         f"Fixed, in bytes: {', '.join(f'{name} {value:,.10g}' for name, value in told if value >= 1)}."
     )
+
+
+def _on_spark(spark: SparkPlan) -> Table:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    needs = spark.needs
+    for name, value in (
+        ("cores", f"{spark.cores}, and {needs['Spark, counting']:.1f} of them are busy with counting"),
+        ("a test", f"{spark.test_seconds:,.1f} seconds, while rounds wait"),
+        ("memory of a core", f"{needs['Spark, memory of a core'] / 1e6:,.0f} MB"),
+        ("shared folder", f"{needs['Spark, folder'] / 1e9:,.1f} GB"),
+    ):
+        table.add_row(f"[bold]{name}[/]", value)
+    return table
 
 
 def _value(name: str, value: float) -> str:

@@ -17,6 +17,7 @@ from stream_dp.engine.seen_labels import MOST_CHARACTERS, MOST_RECENT
 from stream_dp.planning.costs import Costs
 from stream_dp.planning.formula import value_of
 from stream_dp.planning.release_sizes import REPLICAS, Growth, compressed_share
+from stream_dp.planning.spark_plan import SparkCosts, SparkPlan, spark_plan
 
 FORMULAS = {
     "reading": "E * decode + R * sequence",
@@ -42,13 +43,18 @@ WINDOW_FORMULAS = FORMULAS | {
 }
 """The same for windows of W rounds, whose N labels have an event in the last two blocks or are shown."""
 
+_SHOWN = "round + V * (visible + compress * (release_per_label + L))"
+
 TEST_FORMULAS = FORMULAS | {
-    "counting": "R * (round + V * (visible + compress * (release_per_label + L)) + k * (item + U * unmet))",
+    "counting": f"R * ({_SHOWN} + k * (item + U * unmet))",
     "memory": "process_bytes + N * (memory_per_hidden + L) + V * memory_per_shown",
 }
 """The same if labels are found at tests: those that are not shown take nothing between tests."""
 
 UTILISATION = 0.8
+
+MOST_LABELS = (512 << 20) // 4
+"""Labels of one worker: a checkpoint has their counts, 4 bytes each, in one value of Redis, which takes 512 MB."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Plan:
     """What a workload needs: the value of each formula.
 
     `compressed` is the share of the releases' bytes that their topic keeps; `limits` says in sentences what stands in
-    the way.
+    the way.  `spark` is there if one worker is too few and Spark can count the stream.
     """
 
     needs: dict[str, float]
@@ -100,19 +106,28 @@ class Plan:
     table_a_day: Growth
     epoch_seconds: float | None
     limits: list[str]
+    spark: SparkPlan | None
+
+    @property
+    def answer(self) -> str:
+        """How many machines it takes."""
+        return "one worker" if self.spark is None else f"one worker, and Spark with {self.spark.cores} cores"
 
 
 def needs(work: Workload, costs: Costs, compressed: float = 1.0) -> dict[str, float]:
     """What the formulas say."""
+    values = asdict(costs) | _values(work) | {"C": compressed}
+    return {name: value_of(formula, values) for name, formula in work.formulas.items()}
+
+
+def _values(work: Workload) -> dict[str, float]:
     rounds, items = work.rounds_per_second, work.items_per_event
     active = work.labels if work.active is None else work.active
     unmet = active > min(MOST_RECENT, MOST_CHARACTERS / work.label_bytes)
-    values = asdict(costs) | {
+    return {
         **{"E": work.events_per_second, "R": rounds, "i": items, "k": items * work.events_per_round},
-        **{"N": work.labels, "V": work.visible, "L": work.label_bytes, "W": work.window},
-        **{"U": int(unmet), "C": compressed},
+        **{"N": work.labels, "V": work.visible, "L": work.label_bytes, "W": work.window, "U": int(unmet)},
     }
-    return {name: value_of(formula, values) for name, formula in work.formulas.items()}
 
 
 def plan(work: Workload, costs: Costs) -> Plan:
@@ -121,24 +136,50 @@ def plan(work: Workload, costs: Costs) -> Plan:
     compressed = compressed_share(work.visible, work.label_bytes, rounds, work.compression)
     found = needs(work, costs, compressed)
     a_day = Growth(found["releases a day"], work.replicas)
+    spark = _on_spark(work, costs, found)
     return Plan(
         needs=found,
         compressed=compressed,
         releases_a_day=a_day,
         table_a_day=Growth(found["table a day"], work.replicas),
         epoch_seconds=None if work.window else work.horizon / rounds,
-        limits=_limits(work, costs, found, a_day),
+        limits=_limits(work, costs, found, a_day, spark),
+        spark=spark,
     )
 
 
-def _limits(work: Workload, costs: Costs, found: dict[str, float], a_day: Growth) -> list[str]:
+def _on_spark(work: Workload, costs: Costs, found: dict[str, float]) -> SparkPlan | None:
+    """What Spark needs if one worker is too few; None too if Spark cannot help.
+
+    Then the worker has what is shown alone: it neither reads events nor keeps other labels.
+    """
+    if not work.at_tests or (_keeps_up(found) and work.labels <= MOST_LABELS):
+        return None
+    values = _values(work)
+    if value_of(f"R * ({_SHOWN})", asdict(costs) | values) > UTILISATION:
+        return None
+    return spark_plan(values, SparkCosts(), UTILISATION)
+
+
+def _keeps_up(found: dict[str, float]) -> bool:
+    return found["reading"] + found["counting"] <= UTILISATION
+
+
+def _limits(
+    work: Workload, costs: Costs, found: dict[str, float], a_day: Growth, spark: SparkPlan | None
+) -> list[str]:
     told = []
-    if work.events_per_second * costs.decode > UTILISATION:
+    if spark is not None:
+        told += spark.limits
+    elif work.labels > MOST_LABELS and work.at_tests:
+        told.append(f"One worker holds {MOST_LABELS:,} labels: divide the events among several streams.")
+    elif work.events_per_second * costs.decode > UTILISATION:
         told.append(
             f"One worker decodes {UTILISATION / costs.decode:,.0f} events a second here, and this is "
-            f"{work.events_per_second:,.0f}: divide the events among several streams."
+            f"{work.events_per_second:,.0f}: divide the events among several streams, or take blt with tests for "
+            "labels, which Spark can count."
         )
-    elif found["reading"] + found["counting"] > UTILISATION:
+    elif not _keeps_up(found):
         told.append(
             f"{work.rounds_per_second:,.0f} rounds a second are too many for one worker: let a round "
             'hold more events (rounds = "every-N"), which makes releases rarer and counts more accurate.'

@@ -1,12 +1,15 @@
 """From what is public of a topic to the settings of a stream that reads it, and what they cost."""
 
 import json
+from math import ceil
 from typing import Any
 
 import msgspec
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
+from stream_dp.planning.costs import costs_of
+from stream_dp.planning.plan import Workload, plan
 from stream_dp.planning.topic_survey import TopicSurvey
 
 DAYS = 30
@@ -39,6 +42,20 @@ def rounds_for(topic: TopicSurvey, tick_seconds: float | None) -> dict[str, Any]
     seconds = tick_seconds or next(busy, _TICKS[-1] if topic.a_day else _TICKS[0])
     horizon = horizon_for(int(DAYS * _DAY_SECONDS / seconds))
     return {"rounds": "ticks", "tick_seconds": seconds, "horizon": horizon}
+
+
+def host_of(topic: TopicSurvey, settings: Settings) -> str:
+    """What it takes to count such a topic, as far as its events decide: of labels `stream-dp plan` knows."""
+    a_second = max(1, topic.a_day) / _DAY_SECONDS
+    a_round = max(1.0, a_second * settings.tick_seconds) if settings.rounds == "ticks" else 1.0
+    work = Workload(1, 1, a_second, ceil(a_round), settings.items_per_unit, settings.horizon, at_tests=True)
+    found = plan(work, costs_of("blt", settings.compression))
+    if found.spark is None:
+        share = found.needs["reading"] + found.needs["counting"]
+        return f"one worker, busy for {max(share, 0.01):.0%} of the time"
+    if settings.unit == "event" and settings.finds_at_tests:
+        return f"{found.answer}: stream-dp plan says more"
+    return 'more than one worker: Spark counts it with unit = "event" and tests for labels only'
 
 
 def as_toml(settings: Settings, names: list[str]) -> str:

@@ -7,11 +7,13 @@ import tracemalloc
 from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.config.settings import Settings
 from stream_dp.counters import COMPARED, WINDOW
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window import WindowMechanism
@@ -20,6 +22,7 @@ from stream_dp.engine.window_histogram import WindowHistogram
 from stream_dp.planning.costs import COMPRESSION, COUNTERS, Costs, costs_of
 from stream_dp.planning.plan import (
     FORMULAS,
+    MOST_LABELS,
     TEST_FORMULAS,
     UTILISATION,
     WINDOW_FORMULAS,
@@ -27,13 +30,17 @@ from stream_dp.planning.plan import (
     needs,
     plan,
 )
+from stream_dp.planning.proposal import host_of, rounds_for
 from stream_dp.planning.release_sizes import CODECS
+from stream_dp.planning.spark_plan import SPARK_FORMULAS, SparkCosts, spark_plan
+from stream_dp.planning.topic_survey import TopicSurvey
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 COSTS = Costs(
     decode=7e-6, sequence=6e-6, round=1e-5, visible=4e-8, drawn=3e-8, item=5e-7, unmet=1e-6, compress=3e-9,
 )  # fmt: skip
 WORK = Workload(labels=100_000, visible=1_000, events_per_second=1_000.0, horizon=2**23)
+SPARK = replace(WORK, events_per_second=200_000.0, events_per_round=200_000, at_tests=True)
 PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text()
 
 
@@ -97,6 +104,57 @@ def test_a_worker_that_fits_meets_no_limit_and_one_that_does_not_is_told() -> No
         assert any("too many for one worker" in sentence for sentence in found.limits) != fits
 
 
+def test_spark_counts_what_is_too_much_for_one_worker() -> None:
+    assert plan(replace(SPARK, events_per_second=10_000.0), COSTS).answer == "one worker"
+    costs = SparkCosts(1e-6, 2e-6, 3e-6, 4e-6, 5e6, 6.0, 7.0)
+    work = replace(SPARK, labels=10**8, events_per_second=1e6, events_per_round=10**6)
+    found = plan(work, COSTS).spark
+    assert found is not None
+    values = {"E": 1e6, "i": 4, "N": 10**8, "L": 16, "U": 1}
+    assert spark_plan(values, costs, 0.8).needs == {
+        "Spark, counting": pytest.approx(1e6 * (1e-6 + 4 * 5e-6)),
+        "Spark, a test": pytest.approx(1e8 * 4e-6),
+        "Spark, memory of a core": 5e6 + 10**8 / 64 * 70,
+        "Spark, folder": 10**8 * 23,
+    }
+    assert spark_plan(values, costs, 0.8).cores == 27, "of 21 that are busy"
+    assert spark_plan(values | {"N": 10**10}, costs, 0.8).cores == 667, "or a test takes longer than a minute"
+    assert spark_plan(values | {"N": 10**10}, costs, 0.8).test_seconds == pytest.approx(625), "on 64 of them"
+    assert found == spark_plan(values, SparkCosts(), UTILISATION)
+
+
+def test_one_worker_holds_what_a_checkpoint_can_write() -> None:
+    quiet = replace(WORK, events_per_second=100.0, events_per_round=100, at_tests=True, active=1_000)
+    assert plan(replace(quiet, labels=MOST_LABELS), COSTS).spark is None
+    assert plan(replace(quiet, labels=MOST_LABELS + 1), COSTS).answer == "one worker, and Spark with 4 cores"
+
+
+def test_what_spark_does_not_count_stays_with_one_worker() -> None:
+    for work in (replace(SPARK, at_tests=False), replace(SPARK, at_tests=False, window=60)):
+        assert plan(work, COSTS).spark is None
+    many_rounds = replace(SPARK, events_per_round=2, visible=1_000)
+    assert plan(many_rounds, COSTS).spark is None, "the worker draws for what is shown in every round"
+
+
+TOPIC = TopicSurvey("orders", 12, 10**9, 86_400 * 200_000, -1, None)
+USERS = {"unit": "user", "items_per_user": 4}
+
+
+@pytest.mark.parametrize(
+    ("topic", "changed", "takes"),
+    [
+        (replace(TOPIC, a_day=86_400), {}, "one worker, busy for 1% of the time"),
+        (TOPIC, {}, "one worker, and Spark with 2 cores: stream-dp plan says more"),
+        (TOPIC, USERS, 'more than one worker: Spark counts it with unit = "event" and tests for labels only'),
+    ],
+)
+def test_it_says_how_many_machines_a_topic_takes(
+    topic: TopicSurvey, changed: dict[str, Any], takes: str
+) -> None:
+    asked = {"stream": "shop", "mechanism": "blt", "horizon": 2**22 - 1, **rounds_for(topic, 1.0)}
+    assert host_of(topic, Settings(**{**asked, **changed})) == takes
+
+
 def test_what_every_counter_and_codec_takes_is_known() -> None:
     assert set(COUNTERS) == {*COMPARED, WINDOW}
     assert tuple(COMPRESSION) == CODECS
@@ -146,7 +204,13 @@ def test_bytes_a_day_on_the_page_are_the_plan(row: list[str]) -> None:
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        (replace(WORK, events_per_second=200_000.0, events_per_round=1_000), "among several streams"),
+        (replace(WORK, events_per_second=200_000.0, events_per_round=1_000), "which Spark can count"),
+        (
+            replace(WORK, labels=2 * 10**8, at_tests=True, events_per_second=90_000.0),
+            "holds 134,217,728 labels",
+        ),
+        (replace(SPARK, labels=5 * 10**9), 'discover = "every-1d"'),
+        (SPARK, "needs at least 2 partitions"),
         (replace(WORK, events_per_second=90_000.0), 'rounds = "every-N"'),
         (replace(WORK, horizon=65_535), "lasts 66 seconds"),
         (WORK, "The releases grow by"),
@@ -223,3 +287,25 @@ def test_mistakes_are_sentences(options: list[str], told: str) -> None:
     found = CliRunner().invoke(app, ["plan", "--labels", "100", "--events-per-second", "1", *options])
     assert found.exit_code == 2
     assert told in " ".join(found.stderr.split())
+
+
+def spark_rows() -> list[list[str]]:
+    """The table of what Spark takes in docs/scaling.md."""
+    section = PAGE.partition("## More than one worker: Spark")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|(.+)\|$", section, re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")] for row in rows[2:]]
+
+
+@pytest.mark.parametrize("row", spark_rows())
+def test_what_spark_takes_on_the_page_is_the_plan(row: list[str]) -> None:
+    labels, rate = row[0].replace(",", ""), row[1].replace(",", "")
+    words = ["--labels", labels, "--events-per-second", rate, "--events-per-round", rate]
+    told = CliRunner().invoke(app, ["plan", *words, "--horizon", "4194303"])
+    assert f"It takes {row[2]}\n" in told.stdout
+    lines = {line.partition("  ")[0]: line.partition("  ")[2].strip() for line in told.stdout.splitlines()}
+    if row[3]:
+        assert f"and {row[3].removesuffix(' cores')} of them are busy with counting" in lines["cores"]
+        assert lines["a test"] == f"{row[4]}, while rounds wait"
+        assert lines["memory of a core"] == row[5]
+        assert lines["shared folder"] == row[6]
+    assert all(formula in PAGE for formula in SPARK_FORMULAS.values())

@@ -248,6 +248,7 @@ def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, or
     told = proposed(run(kafka, redis_url, topic, "--items", "sku", "--tick-seconds", "10", "--json"))
     assert (told["topic"]["partitions"], told["settings"]["rounds"]) == (12, "ticks")
     assert told["settings"]["horizon"] == 2**18 - 1
+    assert told["takes"] == "one worker, busy for 1% of the time"
     seen = {compared_name(each["mechanism"], each["discover"]): each["seen"] for each in told["costs"]}
     assert seen["blt"] < seen["blt every-round"] < seen["binary"]
     assert told["settings"]["discover"] == "default"
