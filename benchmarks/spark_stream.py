@@ -61,7 +61,9 @@ def main(console: Console) -> None:
         labels = [partitions.LABELS] * _TEST_ROUND + [LABELS] * (ROUNDS - _TEST_ROUND)
         partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS, labels)
         session = _session()
-        _turns(console, stream, session, Path(folder) / "state")
+        state = Path(folder) / "state"
+        state.mkdir(mode=0o700)
+        _turns(console, stream, session, state)
         session.stop()
         _memory_of_a_test(console)
 
@@ -74,6 +76,7 @@ def _session() -> Any:
         SparkSession.builder.master(f"local[{CORES}]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.io.encryption.enabled", "true")
         .getOrCreate()
     )
 
@@ -85,7 +88,9 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
     opened = journal.last
     assert opened is not None
 
-    engine = EngineEpoch(stream, opened, journal, key, folder, partial(run_on, session), CORES, _nobody)
+    engine = EngineEpoch(
+        stream, opened, journal, key, folder, partial(run_on, session), lambda: CORES, _nobody
+    )
     engine.read_barriers()
     table = Table(
         "rounds",
@@ -102,7 +107,7 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
     tests, has_many = frozenset(engine.epoch.mechanism.tests), False
     while True:
         if engine.round and not has_many:
-            _add_labels(console, engine, key)
+            add_labels(console, engine, key)
             has_many = True
         began, processor = perf_counter(), _processor()
         first = engine.round + 1
@@ -128,7 +133,7 @@ def _nobody(letters: Sequence[DeadLetter]) -> None:
     assert not letters
 
 
-def _add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:
+def add_labels(console: Console, engine: EngineEpoch, key: bytes) -> None:
     """Let the engine know of many labels, each counted once, as earlier turns would have left them."""
     folder = engine.folder
     files, noise, names = LabelFiles(folder, key), engine.epoch.noise(key), list[str]()

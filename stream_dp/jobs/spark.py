@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 _SETTINGS = {
     "spark.ui.enabled": "false",  # its page shows how many rows there are, which is private
     "spark.ui.showConsoleProgress": "false",
+    "spark.io.encryption.enabled": "true",  # rows and counts may come to lie in its scratch folders
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
 }
 _PIECES_A_TASK = 4

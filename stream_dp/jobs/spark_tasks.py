@@ -23,6 +23,7 @@ from stream_dp.jobs.file_rows import Piece, read_pieces
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.source_file import RowFile
+from stream_dp.jobs.task_errors import untold
 from stream_dp.jobs.topic_rows import Stretch, TopicRange, read_stretch
 from stream_dp.privacy.one_shot_noise import Sampler
 
@@ -173,9 +174,10 @@ class ReadTasks:
     tell: Callable[[Seen], None]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from self._task(task)
+        with untold(SourceChanged):
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from self._task(task)
 
     def _task(self, task: int) -> Iterator[pa.RecordBatch]:
         collector = RowCollector()
@@ -202,10 +204,11 @@ class WeighTasks:
     weigh: Weigh
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        collector = RowCollector()
-        for batch in batches:
-            collector.add(batch.column(0), batch.column(1))
-        yield self.weigh.weighed(collector.rows())
+        with untold():
+            collector = RowCollector()
+            for batch in batches:
+                collector.add(batch.column(0), batch.column(1))
+            yield self.weigh.weighed(collector.rows())
 
 
 def _binary(names: pa.Array | None) -> pa.Array:

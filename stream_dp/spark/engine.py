@@ -33,12 +33,13 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.kafka.rights import naming
+from stream_dp.spark.closed import require_private
 from stream_dp.spark.counted_partition import start_of
 from stream_dp.spark.engine_state import KNOWN, EngineState, StateFile
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles
 from stream_dp.spark.tasks import Counted, CountTasks, FindTasks, Found, JoinTasks, Work, packed_sum
 
-MOST_ROUNDS, MOST_RECORDS = 1_000, 400_000
+MOST_ROUNDS, RECORDS_A_CORE = 1_000, 200_000
 """Most rounds of a turn, and about the most records: one more round is taken while there are fewer."""
 
 MOST_FILES = 64
@@ -75,16 +76,18 @@ class EngineEpoch:
         key: bytes,
         folder: Path,
         run: RunsTasks,
-        cores: int,
+        cores: Callable[[], int],
         hand_on: HandsOn,
     ) -> None:
-        """Reads the state.  Raises `LabelsDamaged`, and `LogRefused` if the log begins too late."""
+        """Reads the state.  Raises `LabelsDamaged`, `FolderOpen`, and `LogRefused` if the log begins too late."""
         self.epoch, mechanism = opened.epoch, opened.epoch.mechanism
         assert isinstance(mechanism, DiscoveryMechanism), "an engine finds labels at tests"
         self._horizon, self._tests = mechanism.horizon, frozenset(mechanism.tests)
         self._settings, self._run, self._cores, self._hand_on = settings, run, cores, hand_on
         self.folder = folder / settings.stream / self.epoch.nonce.hex()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (self.folder.parent, self.folder):
+            each.mkdir(mode=0o700, exist_ok=True)
+        require_private(folder)
         self._noise = self.epoch.noise(key)
         self._file, self._files = StateFile(self.folder, key), LabelFiles(self.folder, key)
         self._work = Work(settings, self.epoch, self.folder)
@@ -172,14 +175,11 @@ class EngineEpoch:
         taken, number = list[Barrier](), self.state.round
         if self.finished:
             return taken
+        most = RECORDS_A_CORE * self._cores()
         for barrier in self._waiting[:MOST_ROUNDS]:
             taken.append(barrier)
             number += 1
-            if (
-                number in self._tests
-                or number == self._horizon
-                or self._records_up_to(barrier) > MOST_RECORDS
-            ):
+            if number in self._tests or number == self._horizon or self._records_up_to(barrier) > most:
                 break
         return taken
 
@@ -189,7 +189,7 @@ class EngineEpoch:
         return sum(max(0, end - start_of(self.epoch, self.state.barrier, place)) for place, end in ends)
 
     def _counted(self, barriers: Sequence[Barrier], name: str) -> list[Counted]:
-        tasks = dealt(len(barriers[-1].offsets), self._cores)
+        tasks = dealt(len(barriers[-1].offsets), self._cores())
         begun = self.state.round, self.state.barrier
         count = CountTasks(self._work, tasks, *begun, barriers, self.state.shown, name, self.schemas)
         answers = self._answers(count, len(tasks), Counted)

@@ -7,12 +7,13 @@ what they share are files in the engine's folder.
 Spark need not be installed to import this.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,9 +30,11 @@ from stream_dp.events.counted_round import PartitionOfRound
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import taken_before
 from stream_dp.events.schema_book import SchemaBook
+from stream_dp.jobs.task_errors import TaskFailed, untold
 from stream_dp.privacy.keyed_noise import KeyedNoise
+from stream_dp.spark.closed import FolderOpen, require_private
 from stream_dp.spark.counted_partition import CountedPartition, start_of
-from stream_dp.spark.label_counts import LabelFiles, LabelRun, in_buckets
+from stream_dp.spark.label_counts import LabelFiles, LabelRun, LabelsDamaged, in_buckets
 from stream_dp.spark.partition_reader import PartitionReader
 from stream_dp.store.noise_key import noise_key
 
@@ -39,6 +42,7 @@ ANSWER = "task bigint, answer binary"
 """What tasks hand back, as Spark names types: the number of the task, and an encoded `Counted` or `Found`."""
 
 _REDIS_SECONDS = 30.0
+_REFUSALS = LabelsDamaged, FolderOpen
 
 
 class Counted(msgspec.Struct, array_like=True):
@@ -84,6 +88,7 @@ class Process:
         redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
         self.key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         self.noise = KeyedNoise(self.key, settings.stream, nonce)
+        require_private(folder)
         self.files = LabelFiles(folder, self.key)
         self._readers: dict[frozenset[int], PartitionReader] = {}
         self._shown: tuple[str, dict[str, int]] = "", {}
@@ -144,8 +149,7 @@ class CountTasks:
     schemas: Sequence[bytes]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task in _numbers(batches):
-            yield _answer(task, self.count(task, self.work.process()))
+        yield from answers(batches, lambda task: self.count(task, self.work.process()))
 
     def count(self, task: int, process: Process) -> Counted:
         """What one task counts."""
@@ -225,8 +229,7 @@ class FindTasks:
     name: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for bucket in _numbers(batches):
-            yield _answer(bucket, self.find(bucket, self.work.process()))
+        yield from answers(batches, lambda bucket: self.find(bucket, self.work.process()))
 
     def find(self, bucket: int, process: Process) -> Found:
         """What the test finds in one bucket."""
@@ -257,17 +260,36 @@ class JoinTasks:
     name: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for bucket in _numbers(batches):
-            files = self.work.process().files
-            files.write(f"{self.name}.{bucket}", [(bucket, files.joined(self.files[bucket], bucket))])
-            yield _answer(bucket, Found())
+        yield from answers(batches, lambda bucket: self.join(bucket, self.work.process().files))
+
+    def join(self, bucket: int, files: LabelFiles) -> Found:
+        """Write the sum of one bucket."""
+        files.write(f"{self.name}.{bucket}", [(bucket, files.joined(self.files[bucket], bucket))])
+        return Found()
 
 
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
+def answers(
+    batches: Iterable[pa.RecordBatch], work: Callable[[int], Counted | Found]
+) -> Iterator[pa.RecordBatch]:
+    """What Spark asks for and is given: numbers of tasks, and the answers of `work` to them.
+
+    Raises `TaskFailed`, which says nothing of the data.
+    """
+    with untold(*_REFUSALS):
+        for task in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            encoded = msgspec.msgpack.encode(work(task))
+            columns = [pa.array([task], pa.int64()), pa.array([encoded], pa.binary())]
+            yield pa.record_batch(columns, ["task", "answer"])
 
 
-def _answer(task: int, answer: Any) -> pa.RecordBatch:
-    encoded = msgspec.msgpack.encode(answer)
-    return pa.record_batch({"task": pa.array([task], pa.int64()), "answer": pa.array([encoded], pa.binary())})
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Around what runs tasks.  Raises what a task refused, of which Spark has the text alone."""
+    try:
+        yield
+    except Exception as failed:
+        text = f"{type(failed).__name__}: {failed}"
+        for kind in _REFUSALS:
+            if found := re.search(rf"{TaskFailed.__name__}: {kind.__name__}: (.*)", text):
+                raise kind(found[1]) from None
+        raise

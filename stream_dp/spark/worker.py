@@ -30,7 +30,7 @@ from stream_dp.sinks.dead_letters import DeadLetters, prepare_dead_letters
 from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.closed import require_closed
 from stream_dp.spark.engine import EngineEpoch, UnsettledSchemas
-from stream_dp.spark.tasks import ANSWER
+from stream_dp.spark.tasks import ANSWER, refusals_told
 from stream_dp.store.lease import Lease
 from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.schemas import SchemaSettler, settler_of
@@ -208,7 +208,7 @@ class _Counting:
         check_key(opened, key)
         opened.epoch.check_settings(self._settings)
         session = self._spark.session
-        place = self._folder, partial(run_on, session), session.sparkContext.defaultParallelism
+        place = self._folder, partial(run_on, session), lambda: session.sparkContext.defaultParallelism
         epoch = EngineEpoch(self._settings, opened, journal, key, *place, self._hand_on)
         if self._settler is not None:
             self._settler.close()
@@ -231,7 +231,7 @@ class _Counting:
 def run_on(session: Any, tasks: Any, number: int) -> Iterator[bytes]:
     """See `RunsTasks`; `session` is a `pyspark.sql.SparkSession`."""
     parallel = min(number, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
-    with told(session):
+    with told(session), refusals_told():
         found = session.range(0, number, 1, parallel).mapInArrow(tasks, ANSWER).toArrow()
     answers = dict(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))
     yield from (answers[task] for task in range(number))

@@ -24,7 +24,7 @@ from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.engine_state import StateFile
 from stream_dp.spark.label_counts import LabelFiles, LabelsDamaged
-from stream_dp.spark.tasks import close_process
+from stream_dp.spark.tasks import close_process, refusals_told
 from stream_dp.verification.rebuild import rebuild
 from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
@@ -39,7 +39,7 @@ SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"ev
 SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 63, **TICKS, **NO_MORE}
 
 
-class Died(Exception):
+class Died(BaseException):
     """Stands for a process that ends in the middle of a step."""
 
 
@@ -47,7 +47,8 @@ def in_this_process(tasks: Any, number: int) -> Iterator[bytes]:
     """See `RunsTasks`; the tasks that finish first are the last ones."""
     answers: dict[int, bytes] = {}
     for task in reversed(range(number)):
-        [batch] = tasks([pa.record_batch({"id": pa.array([task], pa.int64())})])
+        with refusals_told():
+            [batch] = tasks([pa.record_batch({"id": pa.array([task], pa.int64())})])
         answers[batch.column(0)[0].as_py()] = batch.column(1)[0].as_py()
     yield from (answers[task] for task in range(number))
 
@@ -66,7 +67,7 @@ class Engines:
         opened = journal.last
         assert opened is not None
         if self._epoch is None or self._epoch.epoch.nonce != opened.epoch.nonce:
-            place = self.stream.key(), self.folder, in_this_process, 2, self.hand_on
+            place = self.stream.key(), self.folder, in_this_process, lambda: 2, self.hand_on
             self._epoch = EngineEpoch(self.stream.settings, opened, journal, *place)
         self._epoch.read_barriers()
         while self._epoch.turn() is not None:
@@ -96,7 +97,7 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
 @pytest.fixture
 def engines(stream: Stream, tmp_path: Path) -> Iterator[Engines]:
     folder = tmp_path / "spark"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     yield Engines(stream, folder)
     close_process()
 
@@ -197,7 +198,7 @@ def test_turns_may_be_cut_anywhere(
     feed(stream, 1, 3 * APART + 1)
     engines.work()
     monkeypatch.setattr(engine_module, "MOST_ROUNDS", 1)
-    (tmp_path / "other").mkdir()
+    (tmp_path / "other").mkdir(mode=0o700)
     Engines(stream, tmp_path / "other").work()
     kafka, topic = stream.settings.kafka_address, stream.settings.counts
     records = [each.value for each in log.read(kafka, topic, 0, log.offsets(kafka, topic).end)]
