@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -166,6 +167,7 @@ def _memory_of_a_test(console: Console) -> None:
         files.write("test", [(0, files.joined(["joined", "turn"], 0))])
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
+    most += pa.default_memory_pool().max_memory()
     text = sum(map(len, counts))
     console.print(f"A bucket takes {most / labels:.0f} bytes a label, of {text / labels:.1f} bytes of text")
 

@@ -34,7 +34,7 @@ class SparkCosts:
     spark_unmet: float = 2.7e-6
     spark_test: float = 1.4e-6
     spark_process: float = 250e6
-    spark_tested: float = 200.0
+    spark_tested: float = 300.0
     spark_kept: float = 18.0
 
 
