@@ -21,7 +21,7 @@ from stream_dp.batch.greedy_set_union import Greedy, greedy
 from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
 from stream_dp.batch.largest_gap import Ranks
 from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import (
     GaussianSetUnion,
     LaplaceCount,
@@ -97,10 +97,10 @@ def speed() -> None:
         seconds = best_time(run)
         print(f"  {name:44s}{seconds:6.2f} s{ROWS / seconds / 1e6:8.1f} M rows/s{seconds / base:7.1f} floors")
 
-    def top_k(run: Callable[..., BatchResult], parameters: Any) -> Callable[[], BatchResult]:
+    def top_k(run: Callable[..., Outcome], parameters: Any) -> Callable[[], Outcome]:
         return lambda: run(distinct_users_per_item(users, items, ITEMS), parameters, fresh())
 
-    def union(run: Callable[..., BatchResult], parameters: Any) -> Callable[[], BatchResult]:
+    def union(run: Callable[..., Outcome], parameters: Any) -> Callable[[], Outcome]:
         return lambda: run(baskets(users, items, ITEMS), parameters, fresh())
 
     line("top-k gaussian, kbar 100", top_k(gaussian_top_k, GaussianTopK(0.1, DELTA, 10, 100)))
@@ -169,7 +169,7 @@ def ranking_table(everyone: Baskets, epsilon: float) -> None:
         print(f"    {name:26s}" + "".join(f"{share:8.2f}" for share in shares))
 
 
-def released(run: Callable[..., BatchResult], parameter: object, noise: OneShotNoise) -> int:
+def released(run: Callable[..., Outcome], parameter: object, noise: OneShotNoise) -> int:
     """The number of labels in a result."""
     return len(run(parameter, noise).items)
 
@@ -178,7 +178,7 @@ def mean(run: Callable[[OneShotNoise], float]) -> float:
     return float(np.mean([run(OneShotNoise(number.to_bytes(32, "little"))) for number in range(RUNS)]))
 
 
-def unions(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneShotNoise], BatchResult]]:
+def unions(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneShotNoise], Outcome]]:
     rho = gaussian_rho(epsilon, DELTA / 2)
     return {
         "count laplace": lambda d, n: laplace_count(everyone, LaplaceCount(epsilon, DELTA, d), n),
@@ -198,12 +198,10 @@ def rankings(everyone: Baskets, epsilon: float) -> dict[str, Callable[[int, OneS
     half = DELTA / 2
     rho = zcdp_rho(epsilon, half)
 
-    def recall(result: BatchResult, k: int) -> float:
+    def recall(result: Outcome, k: int) -> float:
         return len(np.intersect1d(result.items, best[:k])) / k
 
-    def counted(
-        run: Callable[..., BatchResult], kind: Any, limit: int
-    ) -> Callable[[int, OneShotNoise], float]:
+    def counted(run: Callable[..., Outcome], kind: Any, limit: int) -> Callable[[int, OneShotNoise], float]:
         each = epsilon_per_item(rho, limit)
         if kind is LaplaceTopK:
             each = max(each, epsilon / limit)

@@ -100,8 +100,10 @@ def fits_as_told(jobs: list[Job]) -> bool:
 
 
 def fits_by_rho(jobs: list[Job]) -> bool:
-    """The same where charges tell rho alone, as those of earlier versions did."""
-    return not refused([charge(Cost(job.cost.rho, job.cost.delta)) for job in jobs], BUDGET)
+    """Whether rho and the own deltas add up to no more than what half of delta each allows."""
+    limits = zcdp_rho(BUDGET.epsilon, BUDGET.delta / 2), BUDGET.delta / 2
+    spent = math.fsum(job.cost.rho for job in jobs), math.fsum(job.cost.delta for job in jobs)
+    return all(sum_ <= limit * (1 + 1e-9) for sum_, limit in zip(spent, limits, strict=True))
 
 
 def fits_in_advance(jobs: list[Job]) -> bool:

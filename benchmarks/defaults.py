@@ -28,7 +28,8 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from stream_dp.jobs.calibrated import Outcome, sampled_counts
+from stream_dp.batch.result import Outcome
+from stream_dp.jobs.calibrated import sampled
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
@@ -164,7 +165,7 @@ def made_logs() -> Iterator[tuple[str, Rows]]:
 
 def peer_union(rows: Rows, epsilon: float, delta: float, most: int) -> float:
     """How many labels the truncated geometric mechanism releases, on average, with samples of so many items."""
-    counts = sampled_counts(rows, most, OneShotNoise(bytes(32)))
+    counts = sampled(most)(rows, OneShotNoise(bytes(32)))
     each, d = epsilon / most, delta / most
     chance = [0.0]
     while chance[-1] < 1 and len(chance) <= counts.max(initial=0):

@@ -25,9 +25,9 @@ from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
 from stream_dp.batch.ranking import head
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
 from stream_dp.batch.two_rounds import TwoRounds
-from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows

@@ -16,7 +16,7 @@ from stream_dp.batch.histogram import (
     laplace_histogram,
 )
 from stream_dp.batch.known_domain import KnownHistogram, SparseVector, known_histogram, sparse_vector
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _AT_ONCE = 1 << 15
@@ -60,7 +60,7 @@ def tiled(
     mechanism: str,
     name: str,
     claim: tuple[float, float],
-    run: Callable[[NDArray[np.int64], Any, OneShotNoise], BatchResult],
+    run: Callable[[NDArray[np.int64], Any, OneShotNoise], Outcome],
     parameters: Any,
     smaller: Sequence[int],
     larger: Sequence[int],

@@ -7,7 +7,7 @@ from math import exp
 
 from stream_dp.audit.enumerated import REST, Law, delta_between
 from stream_dp.audit.held_rows import Holdings
-from stream_dp.jobs.calibrated import Outcome
+from stream_dp.batch.result import Outcome
 
 _MOST_INTEGERS = 8
 """No mechanism here asks for more integers of noise in a run."""

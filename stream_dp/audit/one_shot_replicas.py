@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, baskets
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _POOL = 1 << 15
@@ -75,7 +75,7 @@ def disjoint_baskets(users: Sequence[Sequence[int]], items: int, runs: int) -> B
     return baskets(*rows, runs * items)
 
 
-def per_replica(result: BatchResult, items: int, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def per_replica(result: Outcome, items: int, runs: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which items of each replica were released and, where there are any, their counts; shape (runs, items)."""
     shown, counts = np.zeros(runs * items, bool), np.zeros(runs * items, np.int64)
     shown[result.items] = True

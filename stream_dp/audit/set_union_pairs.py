@@ -21,7 +21,7 @@ from stream_dp.batch.policy_set_union import (
     gaussian_policy,
     laplace_policy,
 )
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import (
     GaussianSetUnion,
     LaplaceCount,
@@ -34,7 +34,7 @@ from stream_dp.batch.set_union import (
 from stream_dp.batch.sips import Sips, sips
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-Run = Callable[[Baskets, Any, OneShotNoise], BatchResult]
+Run = Callable[[Baskets, Any, OneShotNoise], Outcome]
 Users = Sequence[Sequence[int]]
 
 DELTA = 0.01
@@ -61,7 +61,7 @@ def _mechanisms() -> list[tuple[str, Run, Any, int]]:
     """Name, mechanism, parameters, and so many holders that an item is neither sure nor hopeless."""
     tokens = Greedy(2.0, DELTA, 4)
 
-    def transfer(users: Baskets, parameters: Greedy, noise: OneShotNoise) -> BatchResult:
+    def transfer(users: Baskets, parameters: Greedy, noise: OneShotNoise) -> Outcome:
         public = np.tile(np.array([3, 1, 2, 1, 1, 1, 1]), users.item_count // 7 + 1)[: users.item_count]
         return greedy_transfer(users, public, parameters, noise)
 

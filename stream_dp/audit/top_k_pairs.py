@@ -20,7 +20,7 @@ from stream_dp.batch.gumbel_top_k import (
 from stream_dp.batch.label_votes import LabelVotes, Unit, label_votes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks, largest_gap, largest_gap_gaussian
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr, ptr_top_k
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.stable_top_k import StableFixedK, StableTopK, stable_fixed_k, stable_top_k
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -185,12 +185,12 @@ def single(
     return Pair(mechanism, name, *claim, sample, runs)
 
 
-def ordered(result: BatchResult) -> int:
+def ordered(result: Outcome) -> int:
     """The items in their order, as one number: at most 8 items; the bottom mark is 9."""
     marks = [int(item) + 1 for item in result.items] + [9] * result.bottom
     return sum(mark * 10**place for place, mark in enumerate(marks))
 
 
-def unordered(result: BatchResult) -> int:
+def unordered(result: Outcome) -> int:
     """The set of items, bit by bit."""
     return sum(1 << int(item) for item in result.items)

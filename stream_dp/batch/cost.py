@@ -32,12 +32,11 @@ class Cost:
     rho: float
     delta: float
     alone: tuple[float, float] | None = None
-    loss: Loss | None = field(default=None, compare=False)
+    loss: Loss = field(compare=False, kw_only=True)
 
     def __add__(self, other: "Cost") -> "Cost":
         """The cost of both, in any order, the second chosen after seeing the first."""
-        loss = None if self.loss is None or other.loss is None else self.loss + other.loss
-        return Cost(self.rho + other.rho, self.delta + other.delta, loss=loss)
+        return Cost(self.rho + other.rho, self.delta + other.delta, loss=self.loss + other.loss)
 
     def epsilon_at(self, delta: float) -> float:
         """The least epsilon known for (epsilon, `delta`)-DP; infinite where `delta` cannot be met."""
@@ -51,7 +50,7 @@ class Cost:
 
 def pure(epsilon: float, delta: float = 0.0) -> Cost:
     """The cost of an (epsilon, delta)-DP mechanism: delta-approximate epsilon^2 / 2 -zCDP (Bun and Steinke)."""
-    return Cost(epsilon**2 / 2, delta, (epsilon, delta), losses.pure(epsilon))
+    return Cost(epsilon**2 / 2, delta, (epsilon, delta), loss=losses.pure(epsilon))
 
 
 def epsilon_per_item(rho: float, items: int) -> float:

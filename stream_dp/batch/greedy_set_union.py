@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets
 from stream_dp.batch.cost import Cost, pure, require_cap, require_count, require_delta, require_positive
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.sequential_weights import fill_greedily
 from stream_dp.batch.set_union import released_by_laplace
 from stream_dp.batch.set_union_thresholds import greedy_tau
@@ -86,14 +86,14 @@ class Greedy:
         return self.tau + round(self.alpha * self.scale)
 
 
-def greedy(all_baskets: Baskets, parameters: Greedy, noise: OneShotNoise) -> BatchResult:
+def greedy(all_baskets: Baskets, parameters: Greedy, noise: OneShotNoise) -> Outcome:
     """Labels, each user's own favourites first; items by rising number."""
     return _by_preference(all_baskets, all_baskets.repeats, parameters, noise)
 
 
 def greedy_transfer(
     all_baskets: Baskets, public_frequencies: NDArray[np.int64], parameters: Greedy, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """Labels, publicly frequent items first; `public_frequencies` is int64 of shape (item_count,), from PUBLIC data."""
     if public_frequencies.shape != (all_baskets.item_count,):
         raise ValueError(
@@ -104,12 +104,12 @@ def greedy_transfer(
 
 def _by_preference(
     all_baskets: Baskets, frequencies: NDArray[np.int64], parameters: Greedy, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     items = preferred_first(all_baskets, frequencies)
     weights = np.zeros(all_baskets.item_count, np.int64)
     order = noise.order(all_baskets.users)
     fill_greedily(order, all_baskets.starts, items, parameters.tokens, parameters.cap, weights)
-    return BatchResult(released_by_laplace(weights, parameters.tau, parameters.scale, noise), parameters.cost)
+    return Outcome(released_by_laplace(weights, parameters.tau, parameters.scale, noise))
 
 
 def preferred_first(all_baskets: Baskets, frequencies: NDArray[np.int64]) -> NDArray[np.int64]:

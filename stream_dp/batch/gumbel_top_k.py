@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_positive
 from stream_dp.batch.ranking import head
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -64,14 +64,14 @@ class GumbelTopK:
         return self.offset + math.log(19) / self.epsilon
 
 
-def gumbel_top_k(counts: NDArray[np.int64], parameters: GumbelTopK, noise: OneShotNoise) -> BatchResult:
+def gumbel_top_k(counts: NDArray[np.int64], parameters: GumbelTopK, noise: OneShotNoise) -> Outcome:
     """At most k items in noisy order; `counts` is int64 of shape (items,), distinct users per item."""
     top = head(counts, parameters.kbar)
     draws = noise.gumbel(1 / parameters.epsilon, len(top.items) + 1)
     noisy = top.counts + draws[:-1]
     passed = np.flatnonzero(noisy > top.next_count + parameters.offset + draws[-1])
     ranked = passed[np.argsort(-noisy[passed], kind="stable")][: parameters.k]
-    return BatchResult(top.items[ranked], parameters.cost, bottom=len(ranked) < parameters.k)
+    return Outcome(top.items[ranked], bottom=len(ranked) < parameters.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class KnownTopK:
         return _marks(self.k, self.epsilon, 0.0)
 
 
-def known_top_k(counts: NDArray[np.int64], parameters: KnownTopK, noise: OneShotNoise) -> BatchResult:
+def known_top_k(counts: NDArray[np.int64], parameters: KnownTopK, noise: OneShotNoise) -> Outcome:
     """k bins in noisy order; `counts` is int64 of shape (bins,), distinct users per bin of a PUBLIC list."""
     if counts.shape != (parameters.bins,):
         raise ValueError(f"this mechanism needs one count for each of the {parameters.bins} public bins.")
     noisy = counts + noise.gumbel(1 / parameters.epsilon, len(counts))
-    return BatchResult(np.argsort(-noisy, kind="stable")[: parameters.k], parameters.cost)
+    return Outcome(np.argsort(-noisy, kind="stable")[: parameters.k])
 
 
 def gumbel_offset(epsilon: float, threshold_delta: float, kbar: int) -> float:
@@ -109,7 +109,9 @@ def gumbel_offset(epsilon: float, threshold_delta: float, kbar: int) -> float:
 
 def _marks(marks: int, epsilon: float, delta: float) -> Cost:
     """`marks` draws of the exponential mechanism, each epsilon-bounded-range (Cesar and Rogers 2021)."""
-    return Cost(marks * epsilon**2 / 8, delta, (marks * epsilon, delta), loss.bounded_range(epsilon, marks))
+    return Cost(
+        marks * epsilon**2 / 8, delta, (marks * epsilon, delta), loss=loss.bounded_range(epsilon, marks)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,8 @@ class PayWhatYouGet:
 
 def pay_what_you_get(
     counts: NDArray[np.int64], budget: PayWhatYouGet, k: int, kbar: int, noise: OneShotNoise
-) -> tuple[BatchResult, PayWhatYouGet]:
-    """One query of a budget, and what is left of it.
-
-    The result's cost is the part of the budget's own cost that this query used up; it is not charged again.
-    """
+) -> tuple[Outcome, PayWhatYouGet]:
+    """One query of a budget, and what is left of it."""
     result = gumbel_top_k(counts, budget.query(k, kbar), noise)
     marks = len(result.items) + result.bottom
-    used = Cost(marks * budget.epsilon**2 / 8, budget.threshold_delta)
-    left = replace(budget, marks=budget.marks - marks, queries=budget.queries - 1)
-    return replace(result, cost=used), left
+    return result, replace(budget, marks=budget.marks - marks, queries=budget.queries - 1)

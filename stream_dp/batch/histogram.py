@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -66,7 +66,7 @@ class LaplaceHistogram(Histogram):
     @property
     def cost(self) -> Cost:
         alone = (self.items_per_user * self.epsilon, self.threshold_delta)
-        return Cost(self.rho, self.threshold_delta, alone, loss.pure(self.epsilon, self.items_per_user))
+        return Cost(self.rho, self.threshold_delta, alone, loss=loss.pure(self.epsilon, self.items_per_user))
 
     @property
     def sd(self) -> float:
@@ -110,7 +110,7 @@ class GaussianHistogram(Histogram):
 
 def laplace_histogram(
     counts: NDArray[np.int64], parameters: LaplaceHistogram, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """Release items and noisy counts; `counts` is int64 of shape (items,), zero for items nobody holds."""
     held = np.flatnonzero(counts > 0)
     noisy = counts[held] + noise.discrete_laplace(parameters.scale, len(held))
@@ -119,7 +119,7 @@ def laplace_histogram(
 
 def gaussian_histogram(
     counts: NDArray[np.int64], parameters: GaussianHistogram, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """Release items and noisy counts; `counts` is int64 of shape (items,), zero for items nobody holds."""
     held = np.flatnonzero(counts > 0)
     noisy = counts[held] + noise.discrete_gaussian(parameters.scale**2, len(held))
@@ -128,8 +128,8 @@ def gaussian_histogram(
 
 def _thresholded(
     items: NDArray[np.intp], noisy: NDArray[np.int64], parameters: LaplaceHistogram | GaussianHistogram
-) -> BatchResult:
+) -> Outcome:
     passed = noisy >= parameters.tau
     items, noisy = items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
+    return Outcome(items[order], noisy[order], parameters.sd)

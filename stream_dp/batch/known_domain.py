@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, pure, require_count, require_noise_scale, require_positive
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import LARGEST_SCALE, OneShotNoise
@@ -45,7 +45,7 @@ class KnownHistogram:
     def cost(self) -> Cost:
         rho = self.items_per_user * self.epsilon**2 / 2
         alone = (self.items_per_user * self.epsilon, 0.0)
-        return Cost(rho, 0.0, alone, loss.pure(self.epsilon, self.items_per_user))
+        return Cost(rho, 0.0, alone, loss=loss.pure(self.epsilon, self.items_per_user))
 
     @property
     def sd(self) -> float:
@@ -57,9 +57,7 @@ class KnownHistogram:
         return self.eta * math.log(self.bins) / self.epsilon
 
 
-def known_histogram(
-    counts: NDArray[np.int64], parameters: KnownHistogram, noise: OneShotNoise
-) -> BatchResult:
+def known_histogram(counts: NDArray[np.int64], parameters: KnownHistogram, noise: OneShotNoise) -> Outcome:
     """Noise on every bin, then every noisy count below the high-pass threshold set to 0: all bins are returned.
 
     `counts` is int64 of shape (bins,) in the order of the public list.
@@ -68,7 +66,7 @@ def known_histogram(
     noisy = counts + noise.discrete_laplace(1 / parameters.epsilon, len(counts))
     if parameters.eta:
         noisy[noisy < parameters.high_pass] = 0
-    return BatchResult(np.arange(len(counts)), parameters.cost, noisy, parameters.sd)
+    return Outcome(np.arange(len(counts)), noisy, parameters.sd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +94,11 @@ class GaussianKnownHistogram:
 
 def gaussian_known_histogram(
     counts: NDArray[np.int64], parameters: GaussianKnownHistogram, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """Noise on every bin; `counts` is int64 of shape (bins,) in the order of the public list."""
     _require_public_bins(counts, parameters.bins)
     noisy = counts + noise.discrete_gaussian(parameters.sigma_squared, len(counts))
-    return BatchResult(np.arange(len(counts)), parameters.cost, noisy, parameters.sd)
+    return Outcome(np.arange(len(counts)), noisy, parameters.sd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ class SparseVector:
         return laplace_tails.standard_deviation(self.scales[2])
 
 
-def sparse_vector(counts: NDArray[np.int64], parameters: SparseVector, noise: OneShotNoise) -> BatchResult:
+def sparse_vector(counts: NDArray[np.int64], parameters: SparseVector, noise: OneShotNoise) -> Outcome:
     """The first `most` bins, in list order, whose noisy count reaches the noisy threshold, with fresh noisy counts.
 
     `counts` is int64 of shape (bins,) in the order of the public list. The released counts carry noise of their own:
@@ -156,7 +154,7 @@ def sparse_vector(counts: NDArray[np.int64], parameters: SparseVector, noise: On
     reached = counts + noise.discrete_laplace(on_query, len(counts)) >= level
     items = np.flatnonzero(reached)[: parameters.most]
     noisy = counts[items] + noise.discrete_laplace(on_count, len(items))
-    return BatchResult(items, parameters.cost, noisy, parameters.sd)
+    return Outcome(items, noisy, parameters.sd)
 
 
 def _require_public_bins(counts: NDArray[np.int64], bins: int) -> None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from stream_dp.batch.cost import Cost, require_count, require_positive
 from stream_dp.batch.gumbel_top_k import KnownTopK, known_top_k
 from stream_dp.batch.largest_gap import Ranks
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.stable_top_k import StableTopK, stable_top_k
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -69,7 +69,7 @@ class LabelVotes:
 class Labelling:
     """One result per query, with its own cost; the bottom mark stands for "no stable answer"."""
 
-    answers: tuple[BatchResult, ...]
+    answers: tuple[Outcome, ...]
     unit: Unit
     cost: Cost
 
@@ -111,7 +111,7 @@ class ArgmaxVotes:
             self.queries * self.epsilon**2 / 8,
             0.0,
             (self.queries * self.epsilon, 0.0),
-            loss.bounded_range(self.epsilon, self.queries),
+            loss=loss.bounded_range(self.epsilon, self.queries),
         )
 
 

@@ -75,7 +75,7 @@ class LargestGap:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.epsilon**2 / 8, 0.0, (self.epsilon, 0.0), loss.bounded_range(self.epsilon))
+        return Cost(self.epsilon**2 / 8, 0.0, (self.epsilon, 0.0), loss=loss.bounded_range(self.epsilon))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import numpy as np
 
 from stream_dp.batch.baskets import Baskets, sample
 from stream_dp.batch.cost import Cost, pure, require_cap
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.sequential_weights import fill_evenly, move_towards
 from stream_dp.batch.set_union import (
     UNIT,
@@ -99,10 +99,10 @@ class GaussianPolicy(Policy):
     @property
     def cost(self) -> Cost:
         rho = self.sensitivity**2 / (2 * self.sigma**2)
-        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(2 * rho))
+        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(2 * rho))
 
 
-def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneShotNoise) -> BatchResult:
+def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneShotNoise) -> Outcome:
     """Labels by water-filling; items by rising number."""
     limit = parameters.items_per_user
     kept = sample(all_baskets, limit, noise)
@@ -111,10 +111,10 @@ def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneSh
     weights = np.zeros(kept.item_count, np.int64)
     cap = tau + round(parameters.alpha * scale)
     fill_evenly(noise.order(kept.users), kept.starts, kept.items, UNIT, cap, weights)
-    return BatchResult(released_by_laplace(weights, tau, scale, noise), parameters.cost)
+    return Outcome(released_by_laplace(weights, tau, scale, noise))
 
 
-def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: OneShotNoise) -> BatchResult:
+def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: OneShotNoise) -> Outcome:
     """Labels by moves along the straight line; items by rising number.  ValueError for more than 2^31 users."""
     if len(all_baskets.users) > MOST_USERS:
         raise ValueError(f"policy-gaussian bounds its rounding for {MOST_USERS} users: read fewer records.")
@@ -124,4 +124,4 @@ def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: One
     weights = np.zeros(kept.item_count)
     cap = threshold + parameters.alpha * sigma
     move_towards(noise.order(kept.users), kept.starts, kept.items, cap, weights)
-    return BatchResult(released_by_gaussian(weights, threshold, sigma, noise), parameters.cost)
+    return Outcome(released_by_gaussian(weights, threshold, sigma, noise))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import Cost, pure, require_count, require_delta, require_noise_scale
 from stream_dp.batch.ranking import head
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.thresholds import sum_tail_threshold
@@ -81,7 +81,7 @@ class GaussianPtr(Ptr):
 
 def ptr_top_k(
     counts: NDArray[np.int64], parameters: LaplacePtr | GaussianPtr, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """The top k items by rising number, or none and the bottom mark.
 
     `counts`: int64 of shape (items,), distinct users per item.
@@ -89,5 +89,5 @@ def ptr_top_k(
     top = head(counts, parameters.k)
     gap = max(1, int(top.gaps(parameters.k)[-1]))
     if gap + parameters.draw(noise) < parameters.tau:
-        return BatchResult(np.empty(0, np.int64), parameters.cost, bottom=True)
-    return BatchResult(np.sort(top.items), parameters.cost)
+        return Outcome(np.empty(0, np.int64), bottom=True)
+    return Outcome(np.sort(top.items))

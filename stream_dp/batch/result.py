@@ -1,25 +1,32 @@
 """What a one-shot mechanism returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.batch.cost import Cost
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BatchResult:
+class Outcome:
     """The public outcome of one run; every field may be published.
 
     `items`: numbers of the released items, int64 of shape (n,), in the order the mechanism gives them a meaning.
     `counts`: their noisy counts, int64 of shape (n,), or None where the mechanism releases labels only.
     `sd`: the standard deviation of each released count, or None.
     `bottom`: the mechanism itself says that it returns fewer items than asked for.
+    `rank`: a released rank instead of items.
+    `chosen`: the parameters that the mechanism chose by a noisy estimate.
     """
 
     items: NDArray[np.int64]
-    cost: Cost
     counts: NDArray[np.int64] | None = None
     sd: float | None = None
     bottom: bool = False
+    rank: int | None = None
+    chosen: dict[str, Any] = field(default_factory=dict)
+
+    def first(self, most: int) -> "Outcome":
+        """The same, cut to the first `most` items."""
+        counts = None if self.counts is None else self.counts[:most]
+        return replace(self, items=self.items[:most], counts=counts)

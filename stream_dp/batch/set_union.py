@@ -30,7 +30,7 @@ from scipy.special import ndtr, ndtri
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.baskets import Integers, Weighing, each_once
 from stream_dp.batch.cost import NORMAL_95, Cost, pure, require_count, require_delta, require_positive
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
     novel_chance,
@@ -90,7 +90,7 @@ class LaplaceCount(SetUnion):
         """Each of D0 counts is (epsilon / D0)-DP, so in zCDP the count is D0 times cheaper than its epsilon says."""
         rho = self.epsilon**2 / (2 * self.items_per_user)
         noise = loss.pure(self.epsilon / self.items_per_user, self.items_per_user)
-        return Cost(rho, self.delta, (self.epsilon, self.delta), noise)
+        return Cost(rho, self.delta, (self.epsilon, self.delta), loss=noise)
 
 
 class GaussianSetUnion(SetUnion):
@@ -112,39 +112,39 @@ class GaussianSetUnion(SetUnion):
     @property
     def cost(self) -> Cost:
         noise = loss.gaussian(1 / self.sigma**2)
-        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta), noise)
+        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta), loss=noise)
 
 
-def laplace_count(users: Weighing, parameters: LaplaceCount, noise: OneShotNoise) -> BatchResult:
+def laplace_count(users: Weighing, parameters: LaplaceCount, noise: OneShotNoise) -> Outcome:
     """Labels by the number of users, noise of scale items_per_user / epsilon on it."""
     limit = parameters.items_per_user
     counts = users.weights(limit, each_once, noise)
     scale = limit / parameters.epsilon
     tau = 1 + laplace_tails.tail_point(scale, novel_chance(parameters.delta, limit))
-    return BatchResult(released_by_laplace(counts, tau, scale, noise), parameters.cost)
+    return Outcome(released_by_laplace(counts, tau, scale, noise))
 
 
-def gaussian_count(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+def gaussian_count(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> Outcome:
     """Labels by the number of users, noise of sigma * sqrt(items_per_user) on it."""
     limit = parameters.items_per_user
     counts = users.weights(limit, each_once, noise).astype(np.float64)
     sigma = parameters.sigma * limit**0.5
     threshold = 1 - sigma * float(ndtri(novel_chance(parameters.delta / 2, limit)))
-    return BatchResult(released_by_gaussian(counts, threshold, sigma, noise), parameters.cost)
+    return Outcome(released_by_gaussian(counts, threshold, sigma, noise))
 
 
-def laplace_weighted(users: Weighing, parameters: LaplaceSetUnion, noise: OneShotNoise) -> BatchResult:
+def laplace_weighted(users: Weighing, parameters: LaplaceSetUnion, noise: OneShotNoise) -> Outcome:
     """Labels by weights of 1 / n."""
     weights = users.weights(parameters.items_per_user, equal_share, noise)
     tau = shared_budget_tau(parameters.epsilon, parameters.delta, parameters.items_per_user, UNIT)
-    return BatchResult(released_by_laplace(weights, tau, UNIT / parameters.epsilon, noise), parameters.cost)
+    return Outcome(released_by_laplace(weights, tau, UNIT / parameters.epsilon, noise))
 
 
-def gaussian_weighted(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> BatchResult:
+def gaussian_weighted(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> Outcome:
     """Labels by weights of 1 / sqrt(n)."""
     weights = users.weights(parameters.items_per_user, square_root_share, noise) / UNIT
     threshold = shared_budget_gaussian(parameters.sigma, parameters.delta / 2, parameters.items_per_user)
-    return BatchResult(released_by_gaussian(weights, threshold, parameters.sigma, noise), parameters.cost)
+    return Outcome(released_by_gaussian(weights, threshold, parameters.sigma, noise))
 
 
 def equal_share(sizes: Integers) -> Integers:

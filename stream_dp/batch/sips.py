@@ -27,7 +27,7 @@ import numpy as np
 
 from stream_dp.batch.baskets import Weighing
 from stream_dp.batch.cost import Cost, require_count, require_delta, require_positive
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
 from stream_dp.batch.set_union_thresholds import shared_budget_gaussian
 from stream_dp.privacy import loss
@@ -53,7 +53,7 @@ class Sips:
     @property
     def cost(self) -> Cost:
         alone = (gaussian_epsilon(self.rho, self.delta), 2 * self.delta)
-        return Cost(self.rho, self.delta, alone, loss.gaussian(2 * self.rho))
+        return Cost(self.rho, self.delta, alone, loss=loss.gaussian(2 * self.rho))
 
     @property
     def rounds(self) -> tuple[tuple[float, float], ...]:
@@ -65,10 +65,10 @@ class Sips:
         )
 
 
-def sips(users: Weighing, parameters: Sips, noise: OneShotNoise) -> BatchResult:
+def sips(users: Weighing, parameters: Sips, noise: OneShotNoise) -> Outcome:
     """Labels of all three rounds, by rising number."""
     released = np.zeros(users.item_count, np.bool_)
     for stage, (sigma, threshold) in enumerate(parameters.rounds):
         weights = users.weights(parameters.items_per_user, square_root_share, noise, stage, released) / UNIT
         released[released_by_gaussian(weights, threshold, sigma, noise)] = True
-    return BatchResult(np.flatnonzero(released), parameters.cost)
+    return Outcome(np.flatnonzero(released))

@@ -29,7 +29,7 @@ from stream_dp.batch.cost import Cost, epsilon_per_pick, pure, require_count, re
 from stream_dp.batch.gumbel_top_k import GumbelTopK, gumbel_top_k
 from stream_dp.batch.largest_gap import Ranks, noisy_max_epsilon, rank_by_gaussian, rank_by_gumbel
 from stream_dp.batch.ranking import Head, head
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -127,15 +127,15 @@ class GaussianStableTopK:
 
 def stable_top_k(
     counts: NDArray[np.int64], parameters: StableTopK | GaussianStableTopK, noise: OneShotNoise
-) -> BatchResult:
+) -> Outcome:
     """The top items for a k chosen by the mechanism, by rising number, or none and the bottom mark.
 
     `counts`: int64 of shape (items,), distinct users per item.
     """
     items = _stable_set(head(counts, parameters.ranks.kbar), parameters, noise)
     if items is None:
-        return BatchResult(np.empty(0, np.int64), parameters.cost, bottom=True)
-    return BatchResult(items, parameters.cost)
+        return Outcome(np.empty(0, np.int64), bottom=True)
+    return Outcome(items)
 
 
 def _stable_set(
@@ -177,28 +177,28 @@ class StableFixedK:
         return StableTopK(self.rho / 2, self.delta / 2, ranks)
 
 
-def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: OneShotNoise) -> BatchResult:
+def stable_fixed_k(counts: NDArray[np.int64], parameters: StableFixedK, noise: OneShotNoise) -> Outcome:
     """At most k items; the bottom mark says that there are fewer.
 
     Those of a stable set come first, by rising number; those picked by Gumbel noise follow in noisy order.
     `counts`: int64 of shape (items,), distinct users per item.
     """
-    k, kbar, cost = parameters.k, parameters.kbar, parameters.cost
+    k, kbar = parameters.k, parameters.kbar
     top = head(counts, kbar)
     released = _stable_set(top, parameters.stable, noise)
     if released is None:
         released = np.empty(0, np.int64)
     missing = k - len(released)
     if missing == 0:
-        return BatchResult(released, cost)
+        return Outcome(released)
     if missing < 0:
         epsilon = epsilon_per_pick(parameters.rho / 2, k)
         noisy = counts[released] + noise.gumbel(1 / epsilon, len(released))
-        return BatchResult(released[np.argsort(-noisy, kind="stable")[:k]], cost)
+        return Outcome(released[np.argsort(-noisy, kind="stable")[:k]])
     epsilon = epsilon_per_pick(parameters.rho / 2, missing)
     remaining = counts.copy()
     remaining[released] = 0
     rest = gumbel_top_k(
         remaining, GumbelTopK(epsilon, parameters.delta / 2, missing, kbar - len(released)), noise
     )
-    return BatchResult(np.concatenate([released, rest.items]), cost, bottom=rest.bottom)
+    return Outcome(np.concatenate([released, rest.items]), bottom=rest.bottom)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
 from stream_dp.batch.ranking import Head, head
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -68,7 +68,7 @@ class LaplaceTopK(CountedTopK):
             self.rho,
             self.threshold_delta,
             (self.items_per_user * self.epsilon, self.threshold_delta),
-            loss.pure(self.epsilon, self.items_per_user),
+            loss=loss.pure(self.epsilon, self.items_per_user),
         )
 
     @property
@@ -115,7 +115,7 @@ class GaussianTopK(CountedTopK):
         return self.offset + NORMAL_95 * math.sqrt(2 * self.sigma_squared)
 
 
-def laplace_top_k(counts: NDArray[np.int64], parameters: LaplaceTopK, noise: OneShotNoise) -> BatchResult:
+def laplace_top_k(counts: NDArray[np.int64], parameters: LaplaceTopK, noise: OneShotNoise) -> Outcome:
     """At most kbar items by falling noisy count; `counts` is int64 of shape (items,), distinct users per item."""
     top = head(counts, parameters.kbar)
     return _above_threshold(
@@ -123,7 +123,7 @@ def laplace_top_k(counts: NDArray[np.int64], parameters: LaplaceTopK, noise: One
     )
 
 
-def gaussian_top_k(counts: NDArray[np.int64], parameters: GaussianTopK, noise: OneShotNoise) -> BatchResult:
+def gaussian_top_k(counts: NDArray[np.int64], parameters: GaussianTopK, noise: OneShotNoise) -> Outcome:
     """At most kbar items by falling noisy count; `counts` is int64 of shape (items,), distinct users per item."""
     top = head(counts, parameters.kbar)
     return _above_threshold(
@@ -131,12 +131,10 @@ def gaussian_top_k(counts: NDArray[np.int64], parameters: GaussianTopK, noise: O
     )
 
 
-def _above_threshold(
-    top: Head, draws: NDArray[np.int64], parameters: LaplaceTopK | GaussianTopK
-) -> BatchResult:
+def _above_threshold(top: Head, draws: NDArray[np.int64], parameters: LaplaceTopK | GaussianTopK) -> Outcome:
     """The items whose noisy count reaches the noisy threshold; the last draw is the threshold's."""
     noisy = top.counts + draws[:-1]
     passed = noisy >= top.next_count + parameters.offset + int(draws[-1])
     items, noisy = top.items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
+    return Outcome(items[order], noisy[order], parameters.sd)

@@ -45,7 +45,7 @@ from scipy.stats import binom
 from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
 from stream_dp.batch.cost import NORMAL_95, Cost
 from stream_dp.batch.policy_set_union import MOST_USERS, ROUNDING, Policy
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.sequential_weights import move_towards
 from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
 from stream_dp.batch.set_union_thresholds import analytic_gaussian_sigma, shared_budget_gaussian
@@ -74,7 +74,7 @@ class TwoRounds(Policy):
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(2 * self.rho))
+        return Cost(self.rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(2 * self.rho))
 
     @property
     def needed(self) -> float:
@@ -121,7 +121,7 @@ def second_threshold(sigma: float, delta: float, first_sigma: float, items_per_u
     return high
 
 
-def two_rounds(all_baskets: Baskets, parameters: TwoRounds, noise: OneShotNoise) -> BatchResult:
+def two_rounds(all_baskets: Baskets, parameters: TwoRounds, noise: OneShotNoise) -> Outcome:
     """Labels of both rounds, by rising number.  ValueError for more than 2^31 users."""
     if len(all_baskets.users) > MOST_USERS:
         raise ValueError(f"two-rounds bounds its rounding for {MOST_USERS} users: read fewer records.")
@@ -130,7 +130,7 @@ def two_rounds(all_baskets: Baskets, parameters: TwoRounds, noise: OneShotNoise)
     released, hopeless = first_round(weights, parameters, noise)
     rest = without(kept, released | hopeless)
     released[second_round(rest, parameters, noise)] = True
-    return BatchResult(np.flatnonzero(released), parameters.cost)
+    return Outcome(np.flatnonzero(released))
 
 
 def first_round(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, each_once, sample, spread_weights
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_positive
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, square_root_share
 from stream_dp.privacy import loss
 from stream_dp.privacy.accounting import gaussian_rho
@@ -78,7 +78,7 @@ class TwoStage:
     @property
     def cost(self) -> Cost:
         rho = SHARE * self.mu_squared / 2 + self.items_per_user / (2 * self.sigma_squared)
-        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss.gaussian(self.mu_squared))
+        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(self.mu_squared))
 
     @property
     def sd(self) -> float:
@@ -95,7 +95,7 @@ class TwoStage:
         return self.tau + NORMAL_95 * self.sd
 
 
-def two_stage(all_baskets: Baskets, parameters: TwoStage, noise: OneShotNoise) -> BatchResult:
+def two_stage(all_baskets: Baskets, parameters: TwoStage, noise: OneShotNoise) -> Outcome:
     """Labels and noisy counts, by falling count."""
     first = noise.gaussian(parameters.first_sigma, all_baskets.item_count)
     return _counted(kept_by(all_baskets, weights_of(all_baskets) + first, parameters), parameters, noise)
@@ -114,7 +114,7 @@ def kept_by(all_baskets: Baskets, noisy: NDArray[np.float64], parameters: TwoSta
     return sample(replace(all_baskets, known_by=None), parameters.items_per_user, _Ranks(ranks))
 
 
-def _counted(kept: Baskets, parameters: TwoStage, noise: OneShotNoise) -> BatchResult:
+def _counted(kept: Baskets, parameters: TwoStage, noise: OneShotNoise) -> Outcome:
     """The second stage."""
     counts = spread_weights(kept, each_once)
     held = np.flatnonzero(counts)
@@ -122,7 +122,7 @@ def _counted(kept: Baskets, parameters: TwoStage, noise: OneShotNoise) -> BatchR
     passed = noisy >= parameters.tau
     items, noisy = held[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return BatchResult(items[order], parameters.cost, noisy[order], parameters.sd)
+    return Outcome(items[order], noisy[order], parameters.sd)
 
 
 @dataclass(frozen=True)

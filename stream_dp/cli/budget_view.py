@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from stream_dp.cli.output import facts
 from stream_dp.config.times import parse_time
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room
@@ -143,7 +144,6 @@ def _finite(epsilon: float) -> float | None:
 
 def print_summary(console: Console, report: dict[str, Any]) -> None:
     budget, spent, left = report["budget"], report["spent"], report["left_everywhere"]
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     unit = "" if report["unit"] is None else f" per {report['unit']}"
     told = "none: new charges are refused unless they are made with --unmetered"
     if budget is not None:
@@ -167,9 +167,7 @@ def print_summary(console: Console, report: dict[str, Any]) -> None:
         )
     if left is not None:
         rows.append(("left", _left(report)))
-    for name, value in rows:
-        table.add_row(f"[bold]{name}[/]", value)
-    console.print(table)
+    console.print(facts(rows))
 
 
 def _left(report: dict[str, Any]) -> str:
@@ -356,15 +354,10 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
             f"They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
             "the first charge left nothing of delta for a better sum."
         )
-    if rule == "gaussian":
-        return (
-            f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
-            f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho "
-            f"{budget['rho']:.4g}. How delta is shared between these is already fixed."
-        )
     return (
-        f"They fit while the sum of rho is at most {budget['rho']:.4g} and {own}: half of delta covers these, the "
-        "other half the conversion of rho. Of the first charge only rho is known, so all are added up by rho."
+        f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
+        f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho {budget['rho']:.4g}. "
+        "The first charge fixes how delta is shared between these."
     )
 
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from stream_dp.cli import one_shot_view as view
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.one_shot_options import Job, in_options
-from stream_dp.cli.output import output
+from stream_dp.cli.output import output, progress_bar
 from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.cli.result_files import check_output, write_result
@@ -27,7 +25,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.config.times import clock
 from stream_dp.jobs.defaults import DEFAULT_K, default_mechanism
 from stream_dp.jobs.forecast import Forecast, forecast
-from stream_dp.jobs.mechanisms import calibrate, takes
+from stream_dp.jobs.mechanisms import MECHANISMS, calibrate, takes
 from stream_dp.jobs.publishing import check_place, publish
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, request_from
 from stream_dp.jobs.result import JobResult, whole
@@ -63,14 +61,15 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
         if chosen is None and job.id is not None and not job.dry_run:
             request = _as_admitted(request, settings, site)
         calibrated = calibrate(request)
-        if plot is not None and not calibrated.releases_counts:
+        released = MECHANISMS[name][request.mechanism].releases
+        if plot is not None and released != "counts":
             raise Mistake(
                 f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
             )
         if plot is not None:
             check_picture(plot)
         if job.output is not None:
-            check_output(job.output, only_a_rank=request.mechanism.startswith("gap"))
+            check_output(job.output, only_a_rank=released == "rank")
         if job.dry_run:
             view.show_cost(request, calibrated, _forecast(request, settings, site, job), job.as_json)
             return
@@ -168,14 +167,13 @@ def _forecast(request: JobRequest, settings: Settings, site: Site, job: Job) -> 
 
 def _answer(request: JobRequest, settings: Settings, site: Site, job: Job) -> JobResult:
     """The stored result of the job, or a new one, published if that is asked.  Raises `Mistake` for a refusal."""
-    bar = Progress(console=Console(stderr=True), transient=True, disable=job.as_json)
-    with redis_client(settings.redis_address) as redis, _rows_on_stderr(), bar:
-        task = bar.add_task("Reading")
+    bar = progress_bar("Reading", hidden=job.as_json)
+    with redis_client(settings.redis_address) as redis, _rows_on_stderr(), bar as progress:
         runner = JobRunner(
             site,
             redis,
             _COMMANDS,
-            report=lambda done, total: bar.update(task, completed=done, total=total),
+            report=progress,
             charging=partial(_tell_id, request.id) if job.id is None else lambda: None,
         )
         known = runner.store.result(request.id) is not None

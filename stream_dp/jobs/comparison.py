@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.jobs.calibrated import Outcome
+from stream_dp.batch.result import Outcome
 from stream_dp.jobs.declared import MECHANISMS
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate, needs, takes

@@ -1,15 +1,16 @@
 """How a one-shot mechanism declares itself: by the function that calibrates it to (epsilon, delta).
 
 The function's parameters, with their defaults, are those of requests, options and the library; `request.Parameters` has
-what each means and its bounds.  What it returns says what is charged, whom it protects, and what runs.
+what each means, and `bounds.py` what it may be.  What it returns says what is charged, whom it protects, and what runs.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, Literal
 
+from stream_dp.jobs.bounds import check
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.request import EVERY_JOB, JobName
 
@@ -46,10 +47,17 @@ MECHANISMS: dict[str, dict[str, Declared]] = {job: {} for job in EVERY_JOB}
 def one_shot(
     job: JobName, name: str, releases: Released = "labels", enumerated: tuple[Mapping[str, Any], ...] = ()
 ) -> Callable[[Callable[..., Calibrated]], Callable[..., Calibrated]]:
-    """Declares the function as the mechanism of this name."""
+    """Declares the function as the mechanism of this name; it is called with values that are within their bounds."""
 
     def declare(calibrate: Callable[..., Calibrated]) -> Callable[..., Calibrated]:
-        MECHANISMS[job][name] = Declared(job, name, calibrate, releases, enumerated)
-        return calibrate
+        signature = inspect.signature(calibrate)
+
+        @wraps(calibrate)
+        def checked(*args: Any, **given: Any) -> Calibrated:
+            check(signature.bind(*args, **given).arguments)
+            return calibrate(*args, **given)
+
+        MECHANISMS[job][name] = Declared(job, name, checked, releases, enumerated)
+        return checked
 
     return declare

@@ -7,7 +7,7 @@ from typing import Any
 from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram
 from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK
-from stream_dp.jobs.calibrated import MOST_ITEMS
+from stream_dp.jobs.bounds import MOST_ITEMS
 from stream_dp.jobs.request import JobName
 from stream_dp.jobs.shares import gaussian_share, laplace_share, pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared

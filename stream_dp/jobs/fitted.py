@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost
-from stream_dp.jobs.calibrated import Calibrated, Outcome, check_guarantee, check_sizes
+from stream_dp.batch.result import Outcome
+from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import MECHANISMS, one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS, tokens
@@ -116,8 +117,9 @@ class Fitted:
         """Estimate, choose and run."""
         noisy = self.estimate(rows, noise)
         branch = self.choose(noisy)
-        told = {"fitted": branch.mechanism} | branch.chosen | self._counted(noisy, branch)
-        return replace(branch.calibrated.run(rows, noise), chosen=told)
+        found = branch.calibrated.run(rows, noise)
+        counted = {} if found.counts is None else self._counted(noisy, branch)
+        return replace(found, chosen={"fitted": branch.mechanism} | branch.chosen | counted)
 
     def _users(self, noisy: NDArray[np.int64]) -> Reals:
         """The numbers that stand out of their noise; 0 for the others."""
@@ -125,10 +127,9 @@ class Fitted:
 
     def _counted(self, noisy: NDArray[np.int64], branch: Branch) -> dict[str, float]:
         """The part of what users hold that a sample of them counts, by the noisy numbers."""
-        users, held = self._users(noisy), np.array(self.held)
-        if not branch.calibrated.releases_counts or not users.any():
+        users, held, most = self._users(noisy), np.array(self.held), branch.chosen["items_per_user"]
+        if not users.any():
             return {}
-        most = branch.chosen["items_per_user"]
         return {"part_counted": round(float(users @ np.minimum(held, most) / (users @ held)), 2)}
 
     def calibrated(self, epsilon: float, delta: float) -> Calibrated:
@@ -140,11 +141,9 @@ class Fitted:
                 self.epsilon**2 / 2 + max(one.cost.rho for one in each),
                 max(one.cost.delta for one in each),
                 (epsilon, delta),
-                loss.pure(self.epsilon)
-                + loss.either([one.cost.loss for one in each if one.cost.loss is not None]),
+                loss=loss.pure(self.epsilon) + loss.either(one.cost.loss for one in each),
             ),
             delta,
-            all(one.releases_counts for one in each),
             self.run,
             divides=all(one.divides for one in each),
             needed=min(needed),
@@ -193,15 +192,12 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
 
 
 def _histogram(epsilon: float, delta: float, pure: bool) -> Calibrated:
-    check_guarantee(epsilon, delta)
     first, rest = _shares(epsilon)
     branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure)
     return Fitted(first, branches, _gaussian(branches, GAUSSIAN_COUNT_ITEMS)).calibrated(epsilon, delta)
 
 
 def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calibrated:
-    check_guarantee(epsilon, delta)
-    check_sizes(k=k, kbar=kbar)
     first, rest = _shares(epsilon)
     fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
     counted = _sampled("top-k", fixed, pure)
@@ -238,7 +234,6 @@ def calibrate_fitted_gaussian_top_k(epsilon: float, delta: float, k: int, kbar: 
 @one_shot("set-union", "fitted")
 def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
     """`greedy` if users hold few items, else `two-rounds`."""
-    check_guarantee(epsilon, delta)
     first, rest = _shares(epsilon)
     fixed = {"epsilon": rest, "delta": delta}
 

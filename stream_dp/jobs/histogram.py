@@ -3,8 +3,6 @@
 What they compute, with their sources: stream_dp/batch/.
 """
 
-from dataclasses import replace
-
 from stream_dp.batch.histogram import (
     GaussianHistogram,
     LaplaceHistogram,
@@ -13,21 +11,10 @@ from stream_dp.batch.histogram import (
 )
 from stream_dp.batch.known_domain import SparseVector, sparse_vector
 from stream_dp.batch.two_stage import TwoStage, two_stage
-from stream_dp.jobs.calibrated import (
-    Calibrated,
-    Outcome,
-    check_bins,
-    check_epsilon,
-    check_guarantee,
-    check_sizes,
-    outcome,
-    sampled_counts,
-)
-from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.calibrated import Calibrated, calibrated, counted, sampled
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.shares import gaussian_share, laplace_share
-from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _SMALL = tuple({"epsilon": 2.0, "delta": 0.02, "items_per_user": most} for most in (1, 2))
 
@@ -37,15 +24,8 @@ def calibrate_laplace_histogram(
     epsilon: float, delta: float, items_per_user: int = LAPLACE_ITEMS
 ) -> Calibrated:
     """All labels whose noisy count reaches a threshold, with their counts."""
-    check_guarantee(epsilon, delta)
-    check_sizes(items_per_user=items_per_user)
-    each, d = laplace_share(epsilon, delta, items_per_user)
-    parameters = LaplaceHistogram(each, d, items_per_user)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(laplace_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
-
-    return Calibrated(parameters.cost, delta, True, run, needed=parameters.needed)
+    parameters = LaplaceHistogram(*laplace_share(epsilon, delta, items_per_user), items_per_user)
+    return calibrated(sampled(items_per_user), laplace_histogram, parameters, delta)
 
 
 @one_shot("histogram", "gaussian", "counts", _SMALL)
@@ -53,16 +33,9 @@ def calibrate_gaussian_histogram(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Calibrate a histogram with Gaussian noise, which is less than Laplace noise for users with many items."""
-    check_guarantee(epsilon, delta)
-    check_sizes(items_per_user=items_per_user)
     each = gaussian_share(epsilon, delta, items_per_user)
     parameters = GaussianHistogram(each, delta / 2, items_per_user)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(gaussian_histogram(sampled_counts(rows, items_per_user, noise), parameters, noise))
-
-    cost = replace(parameters.cost, alone=(epsilon, delta))
-    return Calibrated(cost, delta, True, run, needed=parameters.needed)
+    return calibrated(sampled(items_per_user), gaussian_histogram, parameters, delta, alone=(epsilon, delta))
 
 
 @one_shot("histogram", "two-stage", "counts")
@@ -70,14 +43,8 @@ def calibrate_two_stage(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Counts of the items_per_user labels of each user that a first stage shows to be frequent."""
-    check_guarantee(epsilon, delta)
-    check_sizes(items_per_user=items_per_user)
     parameters = TwoStage(epsilon, delta, items_per_user)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(two_stage(rows.baskets(), parameters, noise))
-
-    return Calibrated(parameters.cost, delta, True, run, divides=False, needed=parameters.needed)
+    return calibrated(lambda rows, noise: rows.baskets(), two_stage, parameters, delta, divides=False)
 
 
 @one_shot(
@@ -85,12 +52,6 @@ def calibrate_two_stage(
 )
 def calibrate_sparse_vector(epsilon: float, bins: list[str], threshold: int, most: int) -> Calibrated:
     """The first `most` public bins that reach `threshold`; users may hold any number of items."""
-    check_epsilon(epsilon)
-    check_sizes(threshold=threshold, most=most)
-    check_bins(bins)
-    parameters = SparseVector(epsilon, len(bins), threshold, most)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(sparse_vector(rows.restricted(bins).counts(), parameters, noise))
-
-    return Calibrated(parameters.cost, 0.0, True, run, bins)
+    return calibrated(
+        counted, sparse_vector, SparseVector(epsilon, len(bins), threshold, most), 0.0, bins=bins
+    )

@@ -15,16 +15,8 @@ from stream_dp.batch.known_domain import (
     gaussian_known_histogram,
     known_histogram,
 )
-from stream_dp.jobs.calibrated import (
-    Calibrated,
-    Outcome,
-    check_bins,
-    check_epsilon,
-    check_guarantee,
-    check_sizes,
-    outcome,
-    sampled_counts,
-)
+from stream_dp.batch.result import Outcome
+from stream_dp.jobs.calibrated import Calibrated, calibrated, sampled
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
@@ -40,17 +32,9 @@ def calibrate_known_histogram(
     epsilon: float, bins: list[str], items_per_user: int = LAPLACE_ITEMS, eta: float = 0.0
 ) -> Calibrated:
     """A noisy count of every one of the public bins; with eta, those below the high-pass threshold become 0."""
-    check_epsilon(epsilon)
-    check_sizes(items_per_user=items_per_user)
-    check_bins(bins)
     most = min(items_per_user, len(bins))
     parameters = KnownHistogram(epsilon / most, len(bins), most, eta)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        counts = sampled_counts(rows.restricted(bins), most, noise)
-        return outcome(known_histogram(counts, parameters, noise))
-
-    return Calibrated(parameters.cost, 0.0, True, run, bins)
+    return calibrated(sampled(most), known_histogram, parameters, 0.0, bins=bins)
 
 
 @one_shot("histogram", "known-gaussian", "counts", ({"epsilon": 2.0, "delta": 0.02, **_TWO_BINS},))
@@ -58,18 +42,11 @@ def calibrate_known_gaussian(
     epsilon: float, delta: float, bins: list[str], items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Calibrate counts of public bins with Gaussian noise, which is less than Laplace noise for users of many bins."""
-    check_guarantee(epsilon, delta)
-    check_sizes(items_per_user=items_per_user)
-    check_bins(bins)
     most = min(items_per_user, len(bins))
     sigma_squared = max(LEAST_SIGMA_SQUARED, discrete_gaussian_sigma_squared(epsilon, delta, most))
     parameters = GaussianKnownHistogram(sigma_squared, len(bins), most)
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        counts = sampled_counts(rows.restricted(bins), most, noise)
-        return outcome(gaussian_known_histogram(counts, parameters, noise))
-
-    return Calibrated(replace(parameters.cost, alone=(epsilon, delta)), delta, True, run, bins)
+    alone = epsilon, delta
+    return calibrated(sampled(most), gaussian_known_histogram, parameters, delta, alone=alone, bins=bins)
 
 
 @one_shot("top-k", "laplace-known", "counts", ({"epsilon": 2.0, "k": 1, **_TWO_BINS},))
@@ -77,7 +54,6 @@ def calibrate_laplace_top_known(
     epsilon: float, k: int, bins: list[str], items_per_user: int = LAPLACE_ITEMS
 ) -> Calibrated:
     """The k public bins of largest noisy count, with these counts."""
-    check_sizes(k=k)
     return _largest(calibrate_known_histogram(epsilon, bins, items_per_user), k)
 
 
@@ -86,7 +62,6 @@ def calibrate_gaussian_top_known(
     epsilon: float, delta: float, k: int, bins: list[str], items_per_user: int = GAUSSIAN_TOP_ITEMS
 ) -> Calibrated:
     """Calibrate the k public bins of largest noisy count with Gaussian noise."""
-    check_sizes(k=k)
     return _largest(calibrate_known_gaussian(epsilon, delta, bins, items_per_user), k)
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from stream_dp.jobs.calibrated import Calibrated, Outcome
+from stream_dp.batch.result import Outcome
+from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.request import VERSION, JobRequest, Unit
 from stream_dp.privacy.composition import Budget
 from stream_dp.privacy.vector import Vector

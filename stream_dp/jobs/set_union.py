@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from stream_dp.batch.baskets import Baskets, Weighing
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer
 from stream_dp.batch.policy_set_union import GaussianPolicy, LaplacePolicy, gaussian_policy, laplace_policy
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import (
     GaussianSetUnion,
     LaplaceCount,
@@ -23,13 +24,7 @@ from stream_dp.batch.set_union import (
 )
 from stream_dp.batch.sips import Sips, sips
 from stream_dp.batch.two_rounds import TwoRounds, two_rounds
-from stream_dp.jobs.calibrated import (
-    Calibrated,
-    Outcome,
-    check_guarantee,
-    check_sizes,
-    outcome,
-)
+from stream_dp.jobs.calibrated import Calibrated, calibrated
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, GAUSSIAN_COUNT_ITEMS, GAUSSIAN_UNION_ITEMS, LAPLACE_ITEMS
@@ -44,16 +39,12 @@ _SMALL = ({**_PROMISE, "items_per_user": 2},)
 def _union(run: Callable[..., Any], kind: Callable[..., Any], items: int) -> Callable[..., Calibrated]:
     """A set union in one round of weights, where a user counts with a sample of `items` items unless told otherwise."""
 
-    def calibrated(epsilon: float, delta: float, items_per_user: int = items) -> Calibrated:
-        check_guarantee(epsilon, delta)
-        check_sizes(items_per_user=items_per_user)
-        parameters = kind(epsilon, delta, items_per_user)
-        found = _by_weights(run, parameters, delta)
-        return (
-            replace(found, needed=None) if run is gaussian_count else found
-        )  # it has a threshold of its own
+    def calibrate(epsilon: float, delta: float, items_per_user: int = items) -> Calibrated:
+        found = calibrated(_weighing, run, kind(epsilon, delta, items_per_user), delta)
+        own_threshold = run is gaussian_count
+        return replace(found, needed=None) if own_threshold else found
 
-    return calibrated
+    return calibrate
 
 
 def _policy(
@@ -61,22 +52,20 @@ def _policy(
 ) -> Callable[..., Calibrated]:
     """A set union in which users come one after the other and fill up what still needs weight."""
 
-    def calibrated(
+    def calibrate(
         epsilon: float, delta: float, items_per_user: int = items, alpha: float = fill
     ) -> Calibrated:
-        check_guarantee(epsilon, delta)
-        check_sizes(items_per_user=items_per_user)
         parameters = kind(epsilon, delta, items_per_user, alpha)
-        return _by_baskets(run, parameters, delta)
+        return calibrated(_baskets, run, parameters, delta, divides=False)
 
-    return calibrated
+    return calibrate
 
 
 @one_shot("set-union", "greedy", enumerated=({**_PROMISE, "tokens": 3},))
 def calibrate_greedy(epsilon: float, delta: float, tokens: int, alpha: float = 3.0) -> Calibrated:
     """Users spend tokens on the items they name most; they may hold any number of items."""
-    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
-    return _by_baskets(greedy, parameters, delta)
+    parameters = Greedy(epsilon, delta, tokens, alpha)
+    return calibrated(_baskets, greedy, parameters, delta, divides=False)
 
 
 @one_shot(
@@ -90,53 +79,35 @@ def calibrate_greedy_transfer(
     epsilon: float, delta: float, frequencies: dict[str, int], tokens: int, alpha: float = 3.0
 ) -> Calibrated:
     """Users spend tokens on the items that are most frequent in PUBLIC data."""
-    parameters = _greedy_parameters(epsilon, delta, tokens, alpha)
     if any(not 0 <= number < 2**62 for number in frequencies.values()):
         raise ValueError("frequencies must be whole numbers from 0 to 2^62.")
-    public = np.array(
-        [*frequencies.values(), 0], np.int64
-    )  # the last is for labels that the public data lack
+    of_others = 0
+    public = np.array([*frequencies.values(), of_others], np.int64)
 
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        known = public[rows.places(list(frequencies))]
-        return outcome(greedy_transfer(rows.baskets(), known, parameters, noise))
+    def read(rows: Counted, noise: OneShotNoise) -> tuple[Baskets, Any]:
+        return rows.baskets(), public[rows.places(list(frequencies))]
 
-    needed = getattr(parameters, "needed", None)
-    return Calibrated(parameters.cost, delta, False, run, divides=False, needed=needed)
+    def release(read: tuple[Baskets, Any], parameters: Greedy, noise: OneShotNoise) -> Outcome:
+        return greedy_transfer(*read, parameters, noise)
+
+    return calibrated(read, release, Greedy(epsilon, delta, tokens, alpha), delta, divides=False)
 
 
 @one_shot("set-union", "sips", enumerated=_SMALL)
 def calibrate_sips(epsilon: float, delta: float, items_per_user: int = GAUSSIAN_UNION_ITEMS) -> Calibrated:
     """Three rounds of weights that need no order of users: the fastest of those that find much."""
-    check_guarantee(epsilon, delta)
-    check_sizes(items_per_user=items_per_user)
     parameters = Sips(gaussian_rho(epsilon, delta / 2) * DOWN, delta / 2, items_per_user)
-    return _by_weights(sips, parameters, delta)
+    return calibrated(_weighing, sips, parameters, delta)
 
 
-def _by_weights(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
-    """A mechanism of labels, without counts, from weights that users give without looking at each other."""
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(release(rows.weighing(), parameters, noise))
-
-    return Calibrated(parameters.cost, delta, False, run, needed=getattr(parameters, "needed", None))
+def _weighing(rows: Counted, noise: OneShotNoise) -> Weighing:
+    """What users hold, for weights that they give without looking at each other."""
+    return rows.weighing()
 
 
-def _by_baskets(release: Callable[..., BatchResult], parameters: Any, delta: float) -> Calibrated:
-    """A mechanism of labels, without counts, from what each user holds, where one comes after the other."""
-
-    def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        return outcome(release(rows.baskets(), parameters, noise))
-
-    needed = getattr(parameters, "needed", None)
-    return Calibrated(parameters.cost, delta, False, run, divides=False, needed=needed)
-
-
-def _greedy_parameters(epsilon: float, delta: float, tokens: int, alpha: float) -> Greedy:
-    check_guarantee(epsilon, delta)
-    check_sizes(tokens=tokens)
-    return Greedy(epsilon, delta, tokens, alpha)
+def _baskets(rows: Counted, noise: OneShotNoise) -> Baskets:
+    """What each user holds, where one comes after the other."""
+    return rows.baskets()
 
 
 for _name, _calibrate in {

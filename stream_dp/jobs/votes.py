@@ -11,14 +11,9 @@ from itertools import product
 import numpy as np
 
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes, argmax_votes, label_votes
-from stream_dp.jobs.calibrated import (
-    Calibrated,
-    Integers,
-    Outcome,
-    check_bins,
-    check_guarantee,
-    check_sizes,
-)
+from stream_dp.batch.result import Outcome
+from stream_dp.jobs.bounds import check_size
+from stream_dp.jobs.calibrated import Calibrated, Integers
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.request import Protects
@@ -38,9 +33,6 @@ def calibrate_stable_votes(
     epsilon: float, delta: float, k: int, examples: list[str], protect: Protects = "record"
 ) -> Calibrated:
     """Up to k labels for each of the public `examples`, or none where the votes are not clear; any labels may come."""
-    check_guarantee(epsilon, delta)
-    check_sizes(k=k)
-    _check_examples(examples)
     queries = len(examples)
     rho = zcdp_rho(epsilon, delta / 2) / queries * DOWN
     parameters = LabelVotes(rho, delta / 2 / queries * DOWN, k, queries, protect)
@@ -56,7 +48,7 @@ def calibrate_stable_votes(
         chosen = [mine[answer.items] for mine, answer in zip(votes, answers, strict=True)]
         return Outcome(np.concatenate(chosen), bottom=any(answer.bottom for answer in answers))
 
-    return Calibrated(parameters.cost, delta, False, run, protects=_IN_WORDS[protect])
+    return Calibrated(parameters.cost, delta, run, protects=_IN_WORDS[protect])
 
 
 @one_shot("label-votes", "argmax")
@@ -64,11 +56,8 @@ def calibrate_argmax_votes(
     epsilon: float, delta: float, bins: list[str], examples: list[str], protect: Protects = "record"
 ) -> Calibrated:
     """One of the public labels `bins` for each of the public `examples`."""
-    check_guarantee(epsilon, delta)
-    check_bins(bins)
-    _check_examples(examples)
     queries = len(examples)
-    check_sizes(labels_of_all_examples=queries * len(bins))
+    check_size("labels_of_all_examples", queries * len(bins))
     each, _ = pick_share(epsilon, delta, queries, threshold=False)
     parameters = ArgmaxVotes(each, len(bins), queries, protect)
     names = [vote(example, label) for example, label in product(examples, bins)]
@@ -79,7 +68,7 @@ def calibrate_argmax_votes(
         return Outcome(np.arange(queries) * len(bins) + chosen)
 
     cost = replace(parameters.cost, alone=(epsilon, delta))
-    return Calibrated(cost, delta, False, run, names, protects=_IN_WORDS[protect])
+    return Calibrated(cost, delta, run, names, protects=_IN_WORDS[protect])
 
 
 def vote(example: str, label: str) -> str:
@@ -101,11 +90,3 @@ def _by_example(rows: Counted, examples: list[str]) -> list[Integers]:
         if separator and example in found:
             found[example].append(number)
     return [np.array(found[example], np.int64) for example in examples]
-
-
-def _check_examples(examples: list[str]) -> None:
-    check_sizes(examples=len(examples))
-    if len(set(examples)) != len(examples):
-        raise ValueError("examples must name each example once.")
-    if any(SEPARATOR in example for example in examples):
-        raise ValueError("no example may hold a tab: it separates examples from labels.")

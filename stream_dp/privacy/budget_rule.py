@@ -2,8 +2,6 @@
 
 Which rule a ledger follows is known from its budget and its first charge, before anything has been seen:
 
-- `sums`: where the first charge tells rho alone, as those of earlier versions do. Half of delta covers the charges'
-  own deltas, half the conversion of rho.
 - `gaussian`: the charges' own deltas have a share of delta, and beside that the pure epsilons of the mechanisms behind
   them must add up to at most epsilon, or the one Gaussian that stands for all must be within the rest of delta.
 - `basic`: the charges' own epsilons and deltas add up to at most those of the budget.
@@ -17,7 +15,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from stream_dp.privacy.accounting import gaussian_rho, zcdp_epsilon, zcdp_rho
+from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.charge import Charge, Load, Unit
 
 SLACK = 1e-9
@@ -61,27 +59,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 f"{self.own_deltas:g}"
             )
 
-    @property
-    def charged_delta(self) -> float:
-        """The limit of the sum of the charges' deltas by the rule `sums`: half of delta."""
-        return self.delta / 2
-
-    @property
-    def conversion_delta(self) -> float:
-        """The delta at which rho is converted: the other half, less the slack of `charged_delta`."""
-        return self.delta / 2 * (1 - SLACK)
-
-    @property
-    def rho(self) -> float:
-        """The limit of the sum of rho by the rule `sums`."""
-        return zcdp_rho(self.epsilon, self.conversion_delta) * (1 - SLACK)
-
     def rule(self, first: Charge | None) -> "Rule":
-        """The rule of a ledger whose first charge is `first`."""
-        if self.own_deltas is not None and (first is None or first.loss is not None):
+        """The rule of a ledger whose first charge is `first`; before there is one, half of delta is converted."""
+        if self.own_deltas is not None:
             return gaussian_rule(self, 1 - self.own_deltas)
-        if first is None or first.loss is None:
-            return Rule("sums", self, self.charged_delta, rho=self.rho)
+        if first is None:
+            return gaussian_rule(self, 0.5)
         return _rule_of(self, first.rho, first.delta, first.loss.pure, first.exact)
 
     def allows(self, load: Load) -> bool:
@@ -90,11 +73,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def least_epsilon(self, load: Load) -> float:
         """The epsilon that this budget would need, at its delta, to allow the load; infinite if none does."""
-        if load.first is None or load.first.loss is None:
-            epsilon = math.inf
-            if load.delta <= self.charged_delta * (1 + SLACK):
-                epsilon = max(_LEAST, zcdp_epsilon(load.rho, self.conversion_delta) * (1 + 1e-6))
-            return min(epsilon, load.own[0]) if load.own[1] <= self.delta else epsilon
         return _least(
             lambda epsilon: msgspec.structs.replace(self, epsilon=epsilon).allows(load), _LEAST, _MOST
         )
@@ -125,20 +103,19 @@ def _least(allows: Callable[[float], bool], least: float, enough: float) -> floa
 class Rule:
     """The limits of the sums, fixed before the second charge sees any data.
 
-    `charged_delta` limits the sum of the charges' own deltas, `rho` that of rho, `mu_squared` the Gaussian that stands
-    for all; those that the rule does not know are 0.
+    `charged_delta` limits the sum of the charges' own deltas, `mu_squared` the Gaussian that stands for all of them; it
+    is 0 by the rule `basic`.
     """
 
-    name: Literal["sums", "gaussian", "basic"]
+    name: Literal["gaussian", "basic"]
     budget: Budget
     charged_delta: float
-    rho: float = 0.0
     mu_squared: float = 0.0
 
     @property
     def gaussian_rho(self) -> float:
         """The rho of the most Gaussian noise that fits."""
-        return self.rho if self.name == "sums" else self.mu_squared / 2
+        return self.mu_squared / 2
 
     def allows(self, load: Load) -> bool:
         """Whether the load fits."""
@@ -150,8 +127,6 @@ class Rule:
             return epsilon <= most * (1 + _ROUNDING) and delta <= self.budget.delta * (1 + _ROUNDING)
         if load.delta > self.charged_delta * (1 + SLACK):
             return False
-        if self.name == "sums":
-            return load.rho <= self.rho * (1 + SLACK)
         return load.pure <= most * (1 + _ROUNDING) or load.gaussian <= self.mu_squared * (1 + SLACK)
 
 
@@ -188,7 +163,7 @@ def gaussian_rule(budget: Budget, share: float) -> Rule:
     """The rule `gaussian` that leaves this share of delta to the conversion."""
     converted = budget.delta * share * (1 - 1e-7)  # the rest is more than the slack of the charged deltas
     mu_squared = 2 * gaussian_rho(budget.epsilon, converted) * (1 - 2 * SLACK)
-    return Rule("gaussian", budget, budget.delta * (1 - share), mu_squared=mu_squared)
+    return Rule("gaussian", budget, budget.delta * (1 - share), mu_squared)
 
 
 def _times(limit: float, size: float) -> float:

@@ -33,7 +33,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
     It is `delta`-approximate `rho`-zCDP for neighbours that differ in one `unit`. `exact` is an (epsilon, delta)
     guarantee of this mechanism by itself, its own delta included, where one is known that a conversion of rho would
-    loosen. `loss` is what is known of the mechanism behind it beside rho; charges of earlier versions have none.
+    loosen. `loss` is what is known of the mechanism behind it beside rho.
     `id` makes a repeated charge one charge; `digest` stands for the parameters; `what` is for people.
     Where the unit is a user's day, the range is one of days of the time zone `zone`, counted from 1970-01-01 on, and
     not of offsets: a day is covered as a whole, whatever part of it was read.
@@ -47,8 +47,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     first_offset: int
     end_offset: int | None
     digest: str
+    loss: Loss
     exact: tuple[float, float] | None = None
-    loss: Loss | None = None
     further_offsets: Vector = ()
     further_ends: Vector = ()
     zone: str = ""
@@ -227,8 +227,7 @@ _SUMS = 9
 
 def _summed(index: int, charge: Charge) -> tuple[int, ...]:
     """What is added up: where one charge is left, the sum of indices is its index; the rest is scaled, or counts."""
-    pure = None if charge.loss is None else charge.loss.pure
-    own = None if charge.loss is None else charge.exact
+    pure, own = charge.loss.pure, charge.exact
     return (
         1,
         index,
@@ -245,12 +244,8 @@ def _summed(index: int, charge: Charge) -> tuple[int, ...]:
 def _gaussians(charges: list[Charge], places: list[tuple[int, int]], roughly: bool) -> Reals:
     """The mu^2 of each range between neighbouring offsets; the last charge is the first to be covered."""
     needed = np.zeros(max((end for _, end in places), default=0))
-    if not charges or charges[0].loss is None:
-        return np.full_like(needed, math.inf)  # these add up by rho
     for charge, (first, end) in zip(reversed(charges), reversed(places), strict=True):
-        if charge.loss is None:
-            needed[first:end] = math.inf
-        elif roughly:
+        if roughly:
             needed[first:end] += gaussian_alone(charge.loss) * (1 + 1e-9)
         elif end > first:
             needed[first:end] = gaussian_before(charge.loss, needed[first:end])

@@ -26,7 +26,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 from scipy.special import log_ndtr
 
-from stream_dp.privacy.accounting import gaussian_rho, zcdp_rho
+from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.budget_rule import SLACK, Budget, Rule
 from stream_dp.privacy.charge import Charge, Load, Unit, loads, span
 from stream_dp.privacy.vector import Vector
@@ -138,9 +138,6 @@ def room_beside(touched: Sequence[Load], limits: Rule, budget: Budget) -> Room:
         delta = limits.charged_delta - max((load.basic[1] for load in touched), default=0.0)
     if delta < -limits.charged_delta * SLACK:
         return Room(0.0, 0.0, not touched)
-    if limits.name == "sums":
-        rho = max(0.0, limits.rho - max((load.rho for load in touched), default=0.0))
-        return Room(rho, max(0.0, delta) if rho else 0.0, not touched, math.sqrt(2 * rho))
     mu_squared = max(0.0, limits.mu_squared - max((load.gaussian for load in touched), default=0.0))
     sums = [load.basic[0] if limits.name == "basic" else load.pure for load in touched]
     pure = max(0.0, budget.epsilon - max(sums, default=0.0), _coin_within(mu_squared))
@@ -162,24 +159,19 @@ def odometer(charges: Sequence[Charge], unit: Unit, delta: float) -> float:
 
     Infinite where the charges' own deltas are more than half of `delta`.
     """
-    by_rho = not charges or charges[0].loss is None
-    limits = _odometer_limits(delta, by_rho)
-    told = 0.0
+    limits, told = _odometer_limits(delta), 0.0
     for load in loads(charges, unit):
         if load.delta > delta / 2:
             return math.inf
-        size = load.rho if by_rho else load.gaussian
-        passed = (epsilon for epsilon, limit in zip(_ODOMETER, limits, strict=True) if size <= limit)
+        passed = (epsilon for epsilon, limit in zip(_ODOMETER, limits, strict=True) if load.gaussian <= limit)
         told = max(told, min(load.pure, next(passed, math.inf)))
     return told
 
 
 @lru_cache(maxsize=64)
-def _odometer_limits(delta: float, by_rho: bool) -> list[float]:
-    """For each epsilon that is told apart, the limit of a filter that has its share of half of delta."""
+def _odometer_limits(delta: float) -> list[float]:
+    """For each epsilon that is told apart, the mu^2 of a filter that has its share of half of delta."""
     share = delta / 2 / len(_ODOMETER) * (1 - SLACK)
-    if by_rho:
-        return [zcdp_rho(epsilon, share) for epsilon in _ODOMETER]
     return [2 * gaussian_rho(epsilon, share) * (1 - SLACK) for epsilon in _ODOMETER]
 
 

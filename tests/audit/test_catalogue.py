@@ -37,7 +37,7 @@ def test_every_batch_mechanism_is_audited() -> None:
         loaded = importlib.import_module(f"stream_dp.batch.{module.name}")
         for name, function in inspect.getmembers(loaded, inspect.isfunction):
             returns = inspect.signature(function).return_annotation
-            told = any(kind in str(returns) for kind in ("BatchResult", "Gap", "Labelling"))
+            told = any(kind in str(returns) for kind in ("Outcome", "Gap", "Labelling"))
             if function.__module__ == loaded.__name__ and not name.startswith("_") and told:
                 mechanisms.add(name.replace("_", "-"))
     assert len(mechanisms) > 20

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, binomtest, chisquare
 
-from stream_dp.batch.result import BatchResult
+from stream_dp.batch.result import Outcome
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 FALSE_ALARM = 1e-6
@@ -25,7 +25,7 @@ def share_agrees(hits: int, trials: int, chance: float) -> bool:
 
 
 Key = TypeVar("Key", bound=Hashable)
-Run = Callable[..., BatchResult]
+Run = Callable[..., Outcome]
 """A mechanism: of its input, its parameters and a source of noise."""
 
 

@@ -6,13 +6,15 @@ import pytest
 
 from stream_dp.batch.cost import Cost, epsilon_per_item, epsilon_per_pick, pure
 from stream_dp.privacy.accounting import zcdp_epsilon
+from stream_dp.privacy.loss import Loss
 
 
 def test_costs_add_rho_and_delta_and_forget_what_holds_alone_only() -> None:
-    total = pure(1.0, 1e-6) + Cost(0.25, 2e-6, (0.1, 1e-3))
+    nothing = Cost(0.0, 0.0, loss=Loss())
+    total = pure(1.0, 1e-6) + Cost(0.25, 2e-6, (0.1, 1e-3), loss=Loss())
     assert (total.rho, total.alone) == (0.75, None)
     assert total.delta == pytest.approx(3e-6)
-    assert Cost(0.0, 0.0) + Cost(0.0, 0.0) == Cost(0.0, 0.0)
+    assert nothing + nothing == nothing
 
 
 def test_epsilon_takes_the_better_of_both_routes() -> None:
@@ -20,9 +22,10 @@ def test_epsilon_takes_the_better_of_both_routes() -> None:
     assert cost.epsilon_at(1e-6) == 1.0  # nothing is left for a conversion of rho
     assert cost.epsilon_at(2e-6) == 1.0  # better than the conversion
     assert cost.epsilon_at(1e-7) == math.inf
-    assert Cost(0.1, 1e-6).epsilon_at(2e-6) == zcdp_epsilon(0.1, 1e-6)
-    assert Cost(0.1, 1e-6).epsilon_at(1e-6) == math.inf
-    assert Cost(0.01, 0.0, (5.0, 0.0)).epsilon_at(1e-6) == zcdp_epsilon(0.01, 1e-6) < 5.0
+    by_rho = Cost(0.1, 1e-6, loss=Loss())
+    assert by_rho.epsilon_at(2e-6) == zcdp_epsilon(0.1, 1e-6)
+    assert by_rho.epsilon_at(1e-6) == math.inf
+    assert Cost(0.01, 0.0, (5.0, 0.0), loss=Loss()).epsilon_at(1e-6) == zcdp_epsilon(0.01, 1e-6) < 5.0
 
 
 def test_affordable_epsilons_spend_rho_and_not_more() -> None:

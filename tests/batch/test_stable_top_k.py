@@ -34,6 +34,7 @@ from stream_dp.batch.stable_top_k import (
     stable_top_k,
 )
 from stream_dp.privacy.accounting import zcdp_epsilon
+from stream_dp.privacy.loss import Loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.thresholds import sum_tail
 from tests.batch.evidence import (
@@ -68,7 +69,7 @@ def test_the_rank_has_the_law_of_the_exponential_mechanism() -> None:
     seen = outcomes(lambda: largest_gap(counts, parameters, source).rank, trials)
     assert counts_agree(seen, law(1.0))
     assert not counts_agree(seen, law(1.15))
-    assert parameters.cost == Cost(1 / 8, 0.0, (1.0, 0.0))
+    assert parameters.cost == Cost(1 / 8, 0.0, (1.0, 0.0), loss=Loss())
 
 
 def test_the_gaussian_rank_has_its_law() -> None:
@@ -272,9 +273,9 @@ def test_neighbours_stay_within_the_cost_and_without_the_test_they_do_not(
 
 def test_a_clear_set_is_released_without_order() -> None:
     counts = np.array([300, 400, 350, 2, 1, 0])
-    result = stable_top_k(counts, StableTopK(2.0, 1e-6, Ranks(5)), noise(4))
-    assert result.items.tolist() == [0, 1, 2]
-    assert result.cost == Cost(2.0, 1e-6)
+    parameters = StableTopK(2.0, 1e-6, Ranks(5))
+    assert stable_top_k(counts, parameters, noise(4)).items.tolist() == [0, 1, 2]
+    assert parameters.cost == Cost(2.0, 1e-6, loss=Loss())
 
 
 def test_a_fixed_k_is_completed_or_cut_by_noisy_order() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from stream_dp.batch.result import Outcome
 from stream_dp.cli import app
-from stream_dp.jobs.calibrated import Outcome
 from stream_dp.jobs.comparison import recall
 
 USERS = 900

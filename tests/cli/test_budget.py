@@ -15,7 +15,7 @@ from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.dev.servers import Servers, embedded
 from stream_dp.kafka.clients import admin_client
 from stream_dp.privacy.composition import odometer
-from stream_dp.privacy.loss import pure
+from stream_dp.privacy.loss import gaussian, pure
 from stream_dp.store.ledger import Charge, Ledger, LedgerRefused
 from tests import redis_contents
 
@@ -61,6 +61,7 @@ def charge(id_: str, rho: float = 0.005, **more: Any) -> Charge:
         "first_offset": 0,
         "end_offset": 100,
         "digest": "d",
+        "loss": gaussian(2 * rho),
     }
     return Charge(id=id_, what=f"job {id_}", rho=rho, **(named | more))
 
@@ -81,7 +82,12 @@ def test_what_is_set_is_shown(budget: Any, ledger: Ledger) -> None:
     assert found is not None
     assert (found.epsilon, found.delta, found.unit) == (1.0, 1e-6, "event")
     assert report == told(budget("show", "--json"))
-    assert report["budget"] == {"epsilon": 1.0, "delta": 1e-6, "rho": found.rho, "charged_delta": 5e-7}
+    assert report["budget"] == {
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "rho": found.rule(None).gaussian_rho,
+        "charged_delta": 5e-7,
+    }
     assert "epsilon 1, delta 1e-06 per event" in budget("show").stdout
 
 
@@ -90,7 +96,10 @@ def test_it_is_told_what_became_of_epsilon_and_why(budget: Any, ledger: Ledger) 
     found = ledger.budget()
     assert found is not None
     assert "Charges are added up as rho, because the rhos of releases simply add" in said
-    assert f"epsilon 4 at delta 1e-06 leaves room for rho {found.rho:.4g} in all, with 5e-07 of delta" in said
+    assert (
+        f"epsilon 4 at delta 1e-06 leaves room for rho {found.rule(None).gaussian_rho:.4g} in all, with 5e-07 of delta"
+        in said
+    )
 
 
 def test_a_share_for_own_deltas_is_told_before_anything_is_charged(budget: Any, ledger: Ledger) -> None:

@@ -18,6 +18,7 @@ from stream_dp.epochs.journal import EpochClosed, EpochEntry, EpochOpened, Epoch
 from stream_dp.epochs.registry import Registered
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.keyed_noise import key_check
+from stream_dp.privacy.loss import gaussian
 from stream_dp.store.ledger_records import FORMAT, BudgetSet, Entry, Marks, Query
 from stream_dp.store.pay_what_you_get import charge_of
 from stream_dp.verification.verify import Certificate, verify
@@ -37,7 +38,6 @@ MAY_BE_MISSING = {
     "first_round",  # of certificates from before windows could be verified in part
     "exact",
     "ledger of a source",
-    "loss",
     "pure",
     "gaussian",
     "coins",
@@ -156,7 +156,15 @@ def test_epochs_are_written_as_their_schema_says(mechanism: Any, changes: dict[s
 def test_charges_are_written_as_their_schema_says() -> None:
     budget = Budget(epsilon=2.0, delta=1e-5, unit="user")
     charge = Charge(
-        id="a", what="b", unit="user", rho=0.1, delta=1e-6, first_offset=3, end_offset=9, digest="c"
+        id="a",
+        what="b",
+        unit="user",
+        rho=0.1,
+        delta=1e-6,
+        first_offset=3,
+        end_offset=9,
+        digest="c",
+        loss=gaussian(0.2),
     )
     described = read_schema("charge")["properties"]
     made = written("charge", Entry(FORMAT, "shop.events", charge, budget, 1))

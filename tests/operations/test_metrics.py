@@ -25,6 +25,7 @@ from stream_dp.operations.ports import Ports, open_app, operator_app
 from stream_dp.operations.watch import LIVE_SECONDS, READY_SECONDS, Watch, charged_rho
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.privacy.composition import Charge
+from stream_dp.privacy.loss import Loss
 from tests.apache_kafka.server import free_ports
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
@@ -121,7 +122,15 @@ def test_what_was_charged_is_told_by_stream_and_for_all_jobs_together() -> None:
     ids = "shop/epoch/1/ab", "shop/epoch/2/cd", "other/epoch/1/ef", "top-k/7", "budget/anna"
     charges = [
         Charge(
-            id=name, what="", unit="event", rho=0.25, delta=0.0, first_offset=0, end_offset=None, digest=""
+            id=name,
+            what="",
+            unit="event",
+            rho=0.25,
+            delta=0.0,
+            first_offset=0,
+            end_offset=None,
+            digest="",
+            loss=Loss(),
         )
         for name in ids
     ]

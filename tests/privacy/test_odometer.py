@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from stream_dp.privacy.composition import Charge, odometer, spent
@@ -59,12 +58,3 @@ def test_an_odometer_needs_half_of_delta_for_the_charges_own() -> None:
     made = [coin(0.1, 1e-7).charge] * 5
     assert odometer(made, "user", 1e-6) == pytest.approx(0.5)
     assert odometer(made, "user", 0.9e-6) == math.inf
-
-
-def test_charges_of_earlier_versions_count_by_rho() -> None:
-    made = [msgspec.structs.replace(coin(0.1).charge, loss=None)] * 3
-    assert (
-        spent(made, "user", 1e-6).epsilon
-        < odometer(made, "user", 1e-6)
-        < 1.5 * spent(made, "user", 1e-6).epsilon
-    )

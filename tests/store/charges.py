@@ -4,6 +4,7 @@ from typing import Any
 
 from redis import Redis
 
+from stream_dp.privacy.loss import gaussian
 from stream_dp.store.ledger import (
     Charge,
     Ledger,
@@ -20,6 +21,7 @@ def charge(id_: str = "a", rho: float = 0.001, **more: Any) -> Charge:
         "first_offset": 0,
         "end_offset": 100,
         "digest": "d",
+        "loss": gaussian(2 * rho),
     }
     return Charge(id=id_, rho=rho, **(named | more))
 

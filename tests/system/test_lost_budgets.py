@@ -8,6 +8,7 @@ from redis import Redis
 
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.privacy.composition import Budget, Charge
+from stream_dp.privacy.loss import pure
 from stream_dp.store import journal_fold, ledger
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
@@ -62,6 +63,7 @@ def charge(id_: str, epsilon: float) -> Charge:
         end_offset=None,
         digest=id_,
         exact=(epsilon, 0.0),
+        loss=pure(epsilon),
     )
 
 
