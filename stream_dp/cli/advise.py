@@ -5,11 +5,10 @@ from typing import Annotated
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import progress_bar, spaced, steps_bar
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.jobs.comparison import Finds, Question, best
 from stream_dp.jobs.file_rows import read_file
@@ -60,11 +59,8 @@ def advise(
         rows = _rows(file, user_column, item_column, unit, hidden=as_json)
         if not len(rows):
             raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
-        with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
-            task = bar.add_task("Running", total=len(requests) * runs)
-            found = [
-                question.finds(rows, request, runs, done=lambda: bar.advance(task)) for request in requests
-            ]
+        with steps_bar("Running", len(requests) * runs, hidden=as_json) as step:
+            found = [question.finds(rows, request, runs, done=step) for request in requests]
         most = best(found)
     except BadRequest as refused:
         raise Mistake(str(refused)) from None
@@ -78,26 +74,16 @@ def advise(
 
 def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:
     collector = RowCollector()
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Reading")
-        read_file(
-            find_file(Source(file=file, user=user, item=item), unit),
-            unit,
-            collector,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar("Reading", hidden) as progress:
+        read_file(find_file(Source(file=file, user=user, item=item), unit), unit, collector, progress)
     return collector.rows()
 
 
 def _print(question: Question, found: list[Finds], default: Finds, most: Finds, runs: int) -> None:
     """The best first."""
     top = question.job == "top-k"
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("mechanism", no_wrap=True)
-    table.add_column("with", no_wrap=True)
     titles = ["labels", *([f"of the top {question.k}"] if top else []), "error"]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = spaced("mechanism", "with", right=titles)
     for each in sorted(found, key=lambda each: -each.score):
         cells = [f"{each.labels:,.0f}"]
         if each.recall is not None:

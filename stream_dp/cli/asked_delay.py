@@ -3,7 +3,7 @@
 import typer
 from rich.table import Table
 
-from stream_dp.cli.output import output
+from stream_dp.cli.output import output, spaced
 from stream_dp.config.settings import Settings
 from stream_dp.planning.delays import Delay
 
@@ -33,7 +33,7 @@ def _wait(rounds: int, settings: Settings) -> str:
 def delays_table(settings: Settings, waits: list[Delay]) -> Table:
     """What each answer to the question costs."""
     columns = "discover", "a new label stays unseen for at most", "shown from a count of"
-    table = Table("", *columns, box=None, padding=(0, 2, 0, 0))
+    table = spaced("", *columns)
     for number, each in enumerate(waits, 1):
         mark = "  (proposed)" if each.discover == settings.discover else ""
         wait = _wait(each.rounds, settings)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.audit.catalogue import pairs
@@ -15,7 +13,7 @@ from stream_dp.audit.examine import Finding, Pair, examine
 from stream_dp.cli import options
 from stream_dp.cli.audit_exact import audit_exactly
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.output import output
+from stream_dp.cli.output import output, spaced, steps_bar
 
 _MOST_SEED_BYTES = 64
 
@@ -103,12 +101,11 @@ def _chosen(names: Sequence[str]) -> "list[Pair]":
 def _examined(chosen: "Sequence[Pair]", seed: bytes, runs: int | None, *, quiet: bool) -> "list[Finding]":
     """All findings; people watch them come on standard error."""
     findings = []
-    with Progress(console=Console(stderr=True), transient=True, disable=quiet) as progress:
-        task = progress.add_task("", total=len(chosen))
+    with steps_bar("", len(chosen), hidden=quiet) as step:
         for pair in chosen:
-            progress.update(task, description=pair.mechanism)
+            step(0, pair.mechanism)
             findings.append(examine(pair, seed, runs))
-            progress.advance(task)
+            step()
     return findings
 
 
@@ -133,11 +130,8 @@ def _print(findings: "Sequence[Finding]", seed: bytes) -> None:
 
 
 def _table(title: str, rows: "Sequence[Finding]") -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    table.add_column("mechanism", no_wrap=True)
-    table.add_column("neighbours differ in")
-    for heading in ("epsilon, delta", "at least", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = "epsilon, delta", "at least", "share"
+    table = spaced("mechanism", "neighbours differ in", right=numbers, title=title)
     table.add_column("verdict")
     previous = None
     for finding in rows:

@@ -4,15 +4,13 @@ import json
 from collections.abc import Sequence
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.audit.exact_cases import Counted, cases, counted
 from stream_dp.audit.exact_one_shot import one_shot_cases, one_shot_counted
 from stream_dp.audit.one_shot_case import OneShotCounted
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.output import output
+from stream_dp.cli.output import output, spaced, steps_bar
 from stream_dp.counters import MECHANISMS, WINDOW
 
 
@@ -24,16 +22,15 @@ def audit_exactly(names: Sequence[str], as_json: bool) -> bool:
             raise Mistake(f"there is no mechanism {name!r} to count exactly: choose from {', '.join(known)}")
     running, once = cases(names), one_shot_cases(names)
     found, found_once = list["Counted"](), list["OneShotCounted"]()
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
-        task = progress.add_task("", total=len(running) + len(once))
+    with steps_bar("", len(running) + len(once), hidden=as_json) as step:
         for case in running:
-            progress.update(task, description=case.mechanism.name)
+            step(0, case.mechanism.name)
             found.append(counted(case))
-            progress.advance(task)
+            step()
         for one in once:
-            progress.update(task, description=one.name)
+            step(0, one.name)
             found_once.append(one_shot_counted(one))
-            progress.advance(task)
+            step()
     good = all(each.as_expected for each in found) and all(each.as_expected for each in found_once)
     if as_json:
         told = {
@@ -74,12 +71,8 @@ def _print(found: "Sequence[Counted]", once: "Sequence[OneShotCounted]", good: b
 def _table_once(title: str, rows: "Sequence[OneShotCounted]") -> Table:
     """The largest delta of any neighbours, beside the one that is claimed."""
     broken = bool(rows[0].case.broken)
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    table.add_column("mechanism", no_wrap=True)
-    if broken:
-        table.add_column("what is wrong")
-    for name in ("epsilon", "delta", "guarantee"):
-        table.add_column(name, justify="right", no_wrap=True)
+    words = ("mechanism", "what is wrong") if broken else ("mechanism",)
+    table = spaced(*words, right=("epsilon", "delta", "guarantee"), title=title)
     for each in rows:
         colour = "green" if each.as_expected else "bold red"
         table.add_row(
@@ -95,11 +88,9 @@ def _table_once(title: str, rows: "Sequence[OneShotCounted]") -> Table:
 def _table(title: str, rows: "Sequence[Counted]") -> Table:
     """The largest delta of any neighbours, the one that the proof gives, and what part of that it is."""
     broken = bool(rows[0].case.broken)
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in ("counter", "shown", *(("what is wrong",) if broken else ("unit", "items", "rounds"))):
-        table.add_column(name, justify="right" if name in ("items", "rounds") else "left")
-    for name in ("epsilon", "delta", "guarantee", "ratio"):
-        table.add_column(name, justify="right", no_wrap=True)
+    words = "counter", "shown", "what is wrong" if broken else "unit"
+    numbers = () if broken else ("items", "rounds")
+    table = spaced(*words, right=(*numbers, "epsilon", "delta", "guarantee", "ratio"), title=title)
     for each in rows:
         case, mechanism = each.case, each.case.mechanism
         rounds = " + ".join([f"{case.rounds}"] * (1 if case.carried is None else 2))

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from stream_dp.cli import calibrate_plot, options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
-from stream_dp.cli.output import output
+from stream_dp.cli.output import facts, output, spaced
 from stream_dp.cli.pictures import check_picture
 from stream_dp.counters import EVERY_ROUND
 from stream_dp.counters.calibration import Guarantee, guarantee_of
@@ -282,23 +281,18 @@ def _print(report: dict[str, Any], noise: "CalibratedCounter", guarantee: "Guara
         rows.append(("", f"{same:,} in every round, with the noise above"))
     rows.append(("seen half", f"a count of {report['seen_half']:,}, {_SEEN[report['shown']]}"))
     rows.append(("seen at 95%", f"a count of {report['seen_mostly']:,}"))
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in rows:
-        table.add_row(f"[bold]{name}[/]", value)
     console = output()
-    console.print(table)
+    console.print(facts(rows))
     console.print(f"\n{_told(guarantee)}")
 
 
 def _print_comparison(told: dict[str, Any], guarantee: "Guarantee") -> None:
     """The survey's statement and every mechanism, a row each."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("mechanism", no_wrap=True)
     rows = {"survey": told["survey"]} | told["mechanisms"]
     asked = [number for report in told["mechanisms"].values() for number in report["tau"].get("rounds", {})]
     asked = list(dict.fromkeys(asked))
-    for name in ("sd", "max", "tau", "max", *(f"in {number}" for number in asked), "half", "95%", "rho"):
-        table.add_column(name, justify="right")
+    numbers = "sd", "max", "tau", "max", *(f"in {number}" for number in asked), "half", "95%", "rho"
+    table = spaced("mechanism", right=numbers)
     table.add_column("conversion", no_wrap=True)
     for name, row in rows.items():
         sd, tau = row["sd"], row["tau"]

@@ -9,16 +9,15 @@ from rich.console import Console
 from stream_dp.cli import options
 from stream_dp.cli.reach import await_releases, require_kafka
 from stream_dp.cli.stopping import until_stopped
-from stream_dp.config.reading import load_settings
 from stream_dp.releases.changes import ChangesWriter
 
 _POLL_SECONDS = 0.25
 
 
+@options.grouped
 def changes(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
+    *,
+    source: options.Subscriber,
     rounds: Annotated[int | None, typer.Option(min=1, help="End after this many releases.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="At the end, print a JSON summary, for machines.")
@@ -34,7 +33,7 @@ def changes(
 
       stream-dp changes --stream shop --kafka broker:9092 --rounds 100 --json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = source.load()
     console = Console(stderr=True, highlight=False)
     done = 0
     stopping = until_stopped()

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.asked_delay import asked_delay, delays_table
@@ -19,7 +18,7 @@ from stream_dp.cli.connect_options import Access, Records, Registry, Wishes
 from stream_dp.cli.found_topic import Found, listed, look
 from stream_dp.cli.key import write_key
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.output import output
+from stream_dp.cli.output import facts, output, spaced
 from stream_dp.cli.reach import require_kafka
 from stream_dp.config.reading import load_settings, settings_of
 from stream_dp.config.settings import Settings
@@ -294,10 +293,7 @@ def _as_dict(
 def _show(found: Found, settings: Settings, compared: list[Visibility], waits: list[Delay]) -> None:
     """The preview: what was found, what is proposed, and what it costs; `waits` unless they were shown already."""
     survey, console = found.survey, output()
-    facts = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    facts.add_column()
-    facts.add_column(overflow="fold")
-    for name, fact in (
+    known = (
         ("topic", f"{survey.topic}: {survey.partitions} partition{'s' * (survey.partitions > 1)}"),
         ("records", f"{survey.records:,} now, about {survey.a_day:,} a day"),
         ("retention", _retention(survey)),
@@ -305,10 +301,9 @@ def _show(found: Found, settings: Settings, compared: list[Visibility], waits: l
         ("format", found.events["format"]),
         ("it takes", host_of(survey, settings)),
         ("fields", listed(found.fields) or "unknown"),
-    ):
-        facts.add_row(f"[bold]{name}[/]", escape(fact))
-    console.print(facts)
-    table = Table("mechanism", "sd of a count", "shown from a count of", box=None, padding=(0, 2, 0, 0))
+    )
+    console.print(facts((name, escape(fact)) for name, fact in known))
+    table = spaced("mechanism", "sd of a count", "shown from a count of")
     for each in compared:
         mark = "  (proposed)" if each.name == name_of(settings) else ""
         table.add_row(f"{each.name}{mark}", f"{each.sd.mean:,.0f}", f"{each.seen_mostly:,}")

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import progress_bar
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.cli.registry import decoding
 from stream_dp.config.connections import redis_client
@@ -56,19 +55,12 @@ def erase(
         decoding(settings.mapping, _reading(settings, where)) as decode,
         redis_client(settings.redis_address) as redis,
         Lease(redis, settings.stream) as lease,
-        Progress(console=Console(stderr=True), transient=True) as bar,
+        progress_bar("Copying") as progress,
     ):
         if not lease.claim():
             raise Mistake(f"a worker of stream {settings.stream!r} runs: stop it and its standbys first")
         is_erased = of_condition(decode) if user is None else of_user(decode, user)
-        task = bar.add_task("Copying")
-        found = copy_without(
-            settings.kafka_address,
-            settings.events,
-            to,
-            is_erased,
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+        found = copy_without(settings.kafka_address, settings.events, to, is_erased, progress)
     registry = Registry(settings.kafka_address)
     source, unit = settings.data_source, settings.unit
     registry.register("topic", to, source, unit, create_topics=settings.create_topics)

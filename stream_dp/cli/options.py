@@ -108,6 +108,19 @@ class Servers:
         return load_settings(self.settings, stream=self.stream, kafka=self.kafka, redis=self.redis)
 
 
+@dataclass(frozen=True)
+class Subscriber:
+    """Which stream is meant, for what reads its public topics."""
+
+    settings: SettingsFile = None
+    stream: Stream = None
+    kafka: Kafka = None
+
+    def load(self) -> Settings:
+        """See `Servers.load`."""
+        return load_settings(self.settings, stream=self.stream, kafka=self.kafka)
+
+
 def settings_or_name(name: str, file: Path | None, kafka: str | None) -> Settings:
     """The settings there are; a topic that no stream counts needs none, and lends its name.  Raises `SettingsError`."""
     try:

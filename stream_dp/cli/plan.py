@@ -10,6 +10,7 @@ from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import facts
 from stream_dp.counters.protocol import LARGEST_HORIZON
 from stream_dp.counters.window import LARGEST_WINDOW
 from stream_dp.planning.comparison import counters_asked
@@ -102,16 +103,13 @@ def plan(
 
 def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = [(name, _value(name, value)) for name, value in found.needs.items() if " a day" not in name]
     rows += [
         ("releases on disk", str(found.releases_a_day)),
         ("table, if written", str(found.table_a_day)),
         ("an epoch lasts", "for ever" if found.epoch_seconds is None else _duration(found.epoch_seconds)),
     ]
-    for name, value in rows:
-        table.add_row(f"[bold]{name}[/]", value)
-    console.print(table)
+    console.print(facts(rows))
     console.print(f"\n[bold]It takes {found.answer}[/]")
     if found.spark is not None:
         console.print(
@@ -143,16 +141,15 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
 
 
 def _on_spark(spark: SparkPlan) -> Table:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     needs = spark.needs
-    for name, value in (
-        ("cores", f"{spark.cores}, and {needs['Spark, counting']:.1f} of them are busy with counting"),
-        ("a test", f"{spark.test_seconds:,.1f} seconds, while rounds wait"),
-        ("memory of a core", f"{needs['Spark, memory of a core'] / 1e6:,.0f} MB"),
-        ("shared folder", f"{needs['Spark, folder'] / 1e9:,.1f} GB"),
-    ):
-        table.add_row(f"[bold]{name}[/]", value)
-    return table
+    return facts(
+        [
+            ("cores", f"{spark.cores}, and {needs['Spark, counting']:.1f} of them are busy with counting"),
+            ("a test", f"{spark.test_seconds:,.1f} seconds, while rounds wait"),
+            ("memory of a core", f"{needs['Spark, memory of a core'] / 1e6:,.0f} MB"),
+            ("shared folder", f"{needs['Spark, folder'] / 1e9:,.1f} GB"),
+        ]
+    )
 
 
 def _value(name: str, value: float) -> str:

@@ -1,9 +1,8 @@
 """`stream-dp preview`: what candidates for the settings would show of a log that everybody may see."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +10,18 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
+from stream_dp.cli.output import spaced, steps_bar
 from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.cli.registry import decoding
 from stream_dp.counters import WINDOW
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import read_list
+from stream_dp.events.event import Event
 from stream_dp.events.stored_files import stored_file
 from stream_dp.planning.comparison import (
     Calibrated,
@@ -169,24 +168,25 @@ def _log(
     source = TopicSource(found.kafka_address, topic)
     with (
         decoding(found.mapping if topic == found.events else None) as decode,
-        Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar,
+        steps_bar("Reading", len(source), hidden) as step,
     ):
-        rows = bar.track(source.rows(), total=len(source), description="Reading")
-        return PublicLog.of_events((decoded(row.record, decode) for row in rows), unit)
+
+        def events() -> Iterator[Event]:
+            for row in source.rows():
+                step()
+                yield decoded(row.record, decode)
+
+        return PublicLog.of_events(events(), unit)
 
 
 def _run(
     log: "PublicLog", mechanisms: "list[CalibratedCounter]", runs: int, known: list[str], hidden: bool
 ) -> "list[Seen]":
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Running", total=len(mechanisms) * runs * len(log.events))
+    with steps_bar("Running", len(mechanisms) * runs * len(log.events), hidden) as step:
         return [
             seen(
                 log.last(each.window) if isinstance(each, WindowMechanism) else log,
-                [
-                    run(log, each, throw_away_noise(), partial(bar.advance, task), known=known)
-                    for _ in range(runs)
-                ],
+                [run(log, each, throw_away_noise(), step, known=known) for _ in range(runs)],
             )
             for each in mechanisms
         ]
@@ -261,10 +261,7 @@ def _print(report: dict[str, Any]) -> None:
         console.print(
             f"{part:.0%} of the true counts is within the first {limit:,} items of each {report['unit']}"
         )
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("mechanism", no_wrap=True)
-    for title in (*(_SETTINGS[name][0] for name in varied), *_COLUMNS):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = spaced("mechanism", right=(*(_SETTINGS[name][0] for name in varied), *_COLUMNS))
     for row, each in enumerate(candidates):
         own = [values[name][row] for name in varied]
         name = compared_name(each["mechanism"], each["discover"])

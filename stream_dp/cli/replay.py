@@ -1,18 +1,15 @@
 """`stream-dp replay`: recorded events into an events topic again, at their own pace or another."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.output import progress_bar
 from stream_dp.cli.reach import require_kafka, require_redis, require_topic
 from stream_dp.cli.registry import decoding
 from stream_dp.config.connections import redis_client
@@ -200,13 +197,16 @@ def _replay(
             return _plan(found, decode, held, into)
     if speed is not None and isinstance(found, FileSource) and found.survey.first is None and len(found):
         raise Mistake("no row of the file has a time (ts), so it has no pace: give --rate")
-    with _progress(len(found), len(held), hidden) as told:
+    with progress_bar("Replaying", hidden) as progress:
         rows = missing(found, held)
         if rate is not None:
             rows = evenly(rows, rate)
         elif speed is not None:
             rows = by_their_times(rows, speed)
-        sent = send_again(kafka, found, rows, into, keep_timestamps, told)
+        already, whole = len(held), len(found)
+        sent = send_again(
+            kafka, found, rows, into, keep_timestamps, lambda sent: progress(already + sent, whole)
+        )
     return {"into": into, "replayed": sent, "already": len(held)}
 
 
@@ -247,10 +247,3 @@ def _tell(done: dict[str, Any], as_json: bool) -> None:
             f"{done['events']:,} events{span}; {done['bad']:,} bad rows, which close their rounds as empty events; "
             f"{done['untimed']:,} rows without a time; {done['already']:,} are in {done['into']} already."
         )
-
-
-@contextmanager
-def _progress(rows: int, already: int, hidden: bool) -> "Iterator[Callable[[int], None]]":
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task("Replaying", total=rows, completed=already)
-        yield lambda sent: bar.update(task, completed=already + sent)

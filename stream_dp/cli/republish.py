@@ -6,17 +6,15 @@ import msgspec
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.verify import progress_bar
+from stream_dp.cli.output import progress_bar
 from stream_dp.config.connections import redis_client
-from stream_dp.config.reading import load_settings
 from stream_dp.verification.republish import republish as write_again
 
 
+@options.grouped
 def republish(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    *,
+    servers: options.Servers,
     to: Annotated[
         str | None, typer.Option(help="The topic to write to; without it, the releases topic.")
     ] = None,
@@ -49,7 +47,7 @@ def republish(
 
       stream-dp republish --stream shop --epoch 1 --to shop.restored --json
     """
-    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    chosen = servers.load()
     with progress_bar("Computing releases again", hidden=as_json) as progress:
         lacking = write_again(
             chosen, redis_client(chosen.redis_address), to, epoch, trust_log, dry_run, progress, whole

@@ -7,14 +7,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
-from stream_dp.cli.output import output
+from stream_dp.cli.output import output, progress_bar
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
@@ -215,11 +213,8 @@ def _named(topic: str | None, file: str | None, key: bytes | None) -> "tuple[Kin
     if key is None:
         return "file", ""
     try:
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("Reading")
-            name = file_name(
-                stored_file(file), key, lambda done, total: bar.update(task, completed=done, total=total)
-            )
+        with progress_bar("Reading") as progress:
+            name = file_name(stored_file(file), key, progress)
     except OSError as error:
         raise Mistake(f"cannot read {file}: {error.strerror}") from None
     return "file", name

@@ -31,11 +31,10 @@ class Form(StrEnum):
     JSON = "json"
 
 
+@options.grouped
 def statement(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    *,
+    servers: options.Servers,
     form: Annotated[
         Form | None,
         typer.Option("--format", help="How to write it.", show_default="by the name of FILE, else markdown"),
@@ -59,7 +58,7 @@ def statement(
 
       stream-dp statement --stream shop --json
     """
-    chosen = options.Servers(settings, stream, kafka, redis).load()
+    chosen = servers.load()
     found = statement_of(chosen)
     form = Form.JSON if as_json else form or (Form.HTML if to and to.suffix == ".html" else Form.MARKDOWN)
     written = {Form.MARKDOWN: markdown, Form.HTML: html, Form.JSON: _json}[form](found)

@@ -8,16 +8,13 @@ from stream_dp.cli import options
 from stream_dp.cli.log_options import Log, start_logging
 from stream_dp.cli.reach import require_kafka, require_topic
 from stream_dp.cli.stopping import until_stopped
-from stream_dp.config.reading import load_settings
 from stream_dp.workers.table import TableWriter, keep_table
 
 
 @options.grouped
 def table(
     *,
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
+    source: options.Subscriber,
     table_format: Annotated[
         Literal["json", "connect"],
         typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
@@ -43,7 +40,7 @@ def table(
 
       stream-dp table --settings stream.toml --log-format json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = source.load()
     start_logging(log, found.stream)
     require_kafka(found.kafka)
     if once:

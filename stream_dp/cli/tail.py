@@ -16,7 +16,6 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import await_releases, require_kafka, require_topic
 from stream_dp.cli.stopping import until_stopped
 from stream_dp.cli.window_view import WindowView, span_of
-from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import parse_time
 from stream_dp.releases.lookup import history_begins, release_at
@@ -32,10 +31,10 @@ Shown = TypeVar("Shown")
 _POLL_SECONDS = 0.1
 
 
+@options.grouped
 def tail(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
+    *,
+    source: options.Subscriber,
     start: Annotated[
         str,
         typer.Option(
@@ -87,7 +86,7 @@ def tail(
         raise Mistake("--at shows one release: leave --from, --rounds and --window out")
     span = None if window is None else span_of(window)
     moment = None if at is None else _round_or_time(at, "--at")
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = source.load()
     require_kafka(found.kafka)
     if moment is not None:
         require_topic(found.kafka_address, found.releases)

@@ -1,26 +1,22 @@
 """`stream-dp verify` and `stream-dp rebuild`: what was released, and the state behind it, from key and log alone."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
 from stream_dp.cli import options
+from stream_dp.cli.output import progress_bar
 from stream_dp.config.connections import redis_client
-from stream_dp.config.reading import load_settings
 from stream_dp.verification.rebuild import rebuild as put_back
 from stream_dp.verification.rebuild import verify_epoch
 
 
+@options.grouped
 def verify(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    *,
+    servers: options.Servers,
     epoch: Annotated[int | None, typer.Option(help="Number of the epoch; without it, the last one.")] = None,
     show_difference: Annotated[
         bool, typer.Option(help="Show the first difference.  PRIVATE: it can reveal what the log contains.")
@@ -43,7 +39,7 @@ def verify(
 
       stream-dp verify --stream shop --epoch 1 --json
     """
-    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    chosen = servers.load()
     with progress_bar("Computing releases again", hidden=as_json) as progress:
         outcome = verify_epoch(chosen, redis_client(chosen.redis_address), epoch, progress, whole)
     certificate, difference = outcome.certificate, outcome.difference
@@ -62,11 +58,10 @@ def verify(
     raise typer.Exit(0 if certificate.sound else 1)
 
 
+@options.grouped
 def rebuild(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
-    redis: options.Redis = None,
+    *,
+    servers: options.Servers,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the state that Redis still holds.")
     ] = False,
@@ -91,7 +86,7 @@ def rebuild(
 
       stream-dp rebuild --settings stream.toml --replace --json
     """
-    chosen = load_settings(settings, stream=stream, kafka=kafka, redis=redis)
+    chosen = servers.load()
     with progress_bar("Rebuilding the state", hidden=as_json) as progress:
         checkpoint = put_back(chosen, redis_client(chosen.redis_address), progress, replace, trust_log, whole)
     done = {"stream": chosen.stream, "epoch": checkpoint.epoch.number, "round": checkpoint.state.round}
@@ -101,11 +96,3 @@ def rebuild(
         typer.echo(
             "Rebuilt stream {stream}: epoch {epoch}, round {round}.  The worker may start.".format(**done)
         )
-
-
-@contextmanager
-def progress_bar(what: str, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error output, moved by what is done and how much there is."""
-    with Progress(console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task(what)
-        yield lambda done, of: bar.update(task, completed=done, total=of)

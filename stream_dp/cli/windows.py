@@ -10,7 +10,6 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.reach import require_kafka
 from stream_dp.cli.stopping import until_stopped
 from stream_dp.cli.window_view import span_of
-from stream_dp.config.reading import load_settings
 from stream_dp.counters import WINDOW
 from stream_dp.workers.windows import keep_windows
 
@@ -18,9 +17,7 @@ from stream_dp.workers.windows import keep_windows
 @options.grouped
 def windows(
     *,
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    kafka: options.Kafka = None,
+    source: options.Subscriber,
     window: Annotated[
         list[str],
         typer.Option(
@@ -45,7 +42,7 @@ def windows(
 
       stream-dp windows --settings stream.toml --from earliest --log-format json
     """
-    found = load_settings(settings, stream=stream, kafka=kafka)
+    found = source.load()
     if found.mechanism == WINDOW:
         raise Mistake(f'each release of mechanism = "window" is a window already: read {found.releases}')
     if len({*window}) < len(window):
