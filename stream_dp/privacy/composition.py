@@ -151,7 +151,11 @@ def more_like(charge: Charge, charges: Sequence[Charge], budget: Budget, most: i
         more = (replace(charge, id=f"{charge.id} again {copy}") for copy in range(copies))
         return not refused([*charges, *more], budget)
 
-    return bisect_left(range(1, most + 1), True, key=lambda copies: not fits(copies))
+    beyond = 1  # most often no more fit, and what many cost takes long
+    while beyond <= most and fits(beyond):
+        beyond *= 2
+    tried = range(1, min(beyond, most + 1))
+    return bisect_left(tried, True, lo=beyond // 2, key=lambda copies: not fits(copies))
 
 
 def odometer(charges: Sequence[Charge], unit: Unit, delta: float) -> float:

@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 
 from stream_dp.counters.calibration import calibrate, guarantee_of
 from stream_dp.privacy.accounting import zcdp_epsilon
-from stream_dp.privacy.composition import Budget, Charge, Load, Spent, Unit, loads, refused, room, spent
+from stream_dp.privacy.composition import (
+    Budget,
+    Charge,
+    Load,
+    Spent,
+    Unit,
+    loads,
+    more_like,
+    refused,
+    room,
+    spent,
+)
 from stream_dp.privacy.loss import Loss, gaussian, pure
 
 DELTA = 1e-6
@@ -199,6 +210,16 @@ def test_room_is_that_of_the_costliest_partition_that_is_touched() -> None:
     assert room(chosen, BUDGET, 10, None, (0, 4)).rho == pytest.approx(free - 0.003)
     assert not refused(chosen, BUDGET)
     assert charge(0.1, further_offsets=(3, 7)).ended(4, (5,)).ends == (4, 5, 7)
+
+
+def test_as_many_more_fit_as_are_let_in_one_after_the_other() -> None:
+    each = noise(1e-9, DELTA / 18)
+    copies = [msgspec.structs.replace(each, id=f"{number}") for number in range(12)]
+    fit = next(count for count in range(12) if refused(copies[: count + 1], BUDGET))
+    assert fit >= 8
+    for there in range(fit + 1):
+        for most in (1, 2, 3, 4, 7, 8, 1_000):
+            assert more_like(each, copies[:there], BUDGET, most) == min(fit - there, most)
 
 
 def test_in_the_user_unit_everything_adds() -> None:
