@@ -39,7 +39,7 @@ test: install ## run all tests that need nothing but Python; broker and Redis ar
 	done; wait  # compiles what they import once, not by every process again
 	$(PYTEST) $(ELSEWHERE)
 
-test-kafka: install ## run the system tests that a broker could change against Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
+test-kafka: install ## run the system tests whose outcome a broker decides on Apache Kafka (needs Java 17, Maven, PostgreSQL and a Redis with TLS)
 	$(PYTEST) tests/system --kafka apache
 
 test-browser: install ## run the tests of the dashboard and of the notebook's widgets in a browser (needs Chromium)

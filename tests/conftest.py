@@ -65,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
-        "markers", "same_on_any_broker(why): a test of tests/system that a run on Apache Kafka leaves out"
+        "markers",
+        "apache(what, alone=False): a test whose outcome a broker decides: see tests/system/conftest.py",
     )
     config.pluginmanager.register(stacks)
     config.pluginmanager.register(second_tries)

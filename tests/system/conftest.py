@@ -20,50 +20,39 @@ from tests.system.streams import Stream, small_stream
 from tests.system.ticking import TICKS, MakeStream
 
 HERE = Path(__file__).parent
-SAME_ON_ANY_BROKER = {
-    "browser": "a browser meets the dashboard, never the broker",
-    "test_dashboard_server": "the dashboard reads as test_subscribe does",
-    "test_damaged_state": "what Redis holds; test_rebuild reads logs",
-    "test_demo": "the demo starts embedded servers",
-    "test_dev_commands": "the commands start embedded servers",
-    "test_embedded_broker": "that is the one which is tested",
-    "test_embedded_redis": "Redis alone",
-    "test_mechanisms": "how noise is drawn; test_crashes kills workers",
-    "test_file_jobs": "jobs on files need no broker",
-    "test_metrics": "what a worker shows, whoever its broker",
-    "test_notebooks": "cells of the documents, which ask what test_subscribe and test_jobs ask",
-    "test_overspending": "charges in Redis; test_lost_budgets and test_job_accounts meet the broker",
-    "test_redis_outages": "Redis away, and the broker there all the time",
-    "test_secrets": "what a worker writes, whoever its broker",
-    "test_terminal": "words and lines on a terminal, whoever the broker",
-    "test_verify_commands": "words for what test_rebuild and test_log_identity ask",
+BROKER_DECIDES = {
+    "batches": "how records are stored, compressed, limited in size, and acknowledged once",
+    "beside": "what runs beside Apache Kafka: its schema registry, Kafka Connect",
+    "contract": "what every client gets from a broker, whatever this project makes of it",
+    "groups": "which member of a group reads what",
+    "logins": "who is let in, and whom a client believes",
+    "offsets": "where a topic begins and ends, also after it was re-created, and what is committed",
+    "outages": "what clients meet while a broker is gone, frozen or back",
+    "retention": "which records are removed: by age, by a key's next record, by hand",
+    "rights": "who may do what",
+    "roles": "nothing special: each role once, from its start to its end",
+    "times": "which record is found for a time, and which times are taken",
+    "topics": "how topics are made, configured and extended",
+    "transactions": "which records are there for those who read committed ones",
 }
-"""Files and folders that a run on Apache Kafka leaves out, because it would be the same test again, and why.
+"""What `@pytest.mark.apache(...)` names: that which a broker decides, and on which the test's outcome depends.
 
-Of other files it leaves out the tests that are marked `same_on_any_broker`.
+`make test-kafka` runs the tests that have the mark, `make test` all but those with `alone=True`: the embedded broker
+cannot do what they need.
 """
 
 
-APACHE_ALONE = {
-    "test_compose_kafka": "the embedded broker knows neither logins nor rights",
-    "test_database": "Kafka Connect and PostgreSQL are there where Apache Kafka is",
-    "test_registry": "so is the schema registry",
-    "test_rights": "the embedded broker lets everybody do everything",
-    "test_ten_minutes": "so are the registry, Kafka Connect and PostgreSQL",
-}
-"""Files that only a run on Apache Kafka takes in, and why."""
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On Apache Kafka, keep what could depend on it; elsewhere, leave out what needs it."""
+    """On Apache Kafka, keep what depends on it; elsewhere, leave out what needs it."""
     apache = config.getoption("kafka") == "apache"
-    files = SAME_ON_ANY_BROKER if apache else APACHE_ALONE
-    left_out = {
-        item
-        for item in items
-        if (item.path.is_relative_to(HERE) and Path(item.path.relative_to(HERE).parts[0]).stem in files)
-        or (apache and item.get_closest_marker("same_on_any_broker"))
-    }
+
+    def is_left_out(item: pytest.Item) -> bool:
+        mark = item.get_closest_marker("apache")
+        if mark is not None and mark.args[0] not in BROKER_DECIDES:
+            raise pytest.UsageError(f"{item.nodeid}: {mark.args[0]!r} is none of {', '.join(BROKER_DECIDES)}")
+        return mark is None if apache else mark is not None and mark.kwargs.get("alone", False)
+
+    left_out = {item for item in items if item.path.is_relative_to(HERE) and is_left_out(item)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -105,6 +105,7 @@ def is_bad(record: Record) -> bool:
     return False
 
 
+@pytest.mark.apache("roles")
 def test_each_kind_of_bad_record_closes_one_round_and_becomes_a_dead_letter(stream: Stream) -> None:
     values = [value for pair in zip(BAD.values(), [event("tea")] * len(BAD), strict=True) for value in pair]
     stream.feed(values)
@@ -155,6 +156,7 @@ def feed_packed(stream: Stream, codec: str, values: list[bytes]) -> None:
     assert failed == [None] * len(values)
 
 
+@pytest.mark.apache("batches")
 def test_batches_that_decompress_to_far_more_than_they_are_do_not_end_the_worker(stream: Stream) -> None:
     """What is larger than an event may be counts as none, however small it came; what is not is counted."""
     worker = stream.start()
@@ -181,7 +183,6 @@ def test_batches_that_decompress_to_far_more_than_they_are_do_not_end_the_worker
         assert verify_epoch(stream.settings, client).certificate.verdict == Verdict.IDENTICAL
 
 
-@pytest.mark.same_on_any_broker("Apache Kafka does not take such a batch")
 def test_a_batch_that_nobody_can_read_is_refused_with_its_place(stream: Stream) -> None:
     stream.feed([event("tea")])
     assert stream.run(until_round=1) == 0
@@ -217,7 +218,6 @@ def mutated(rng: random.Random, value: bytes) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.same_on_any_broker("which bytes are an event")
 def test_records_of_which_many_are_mutated_keep_their_rounds(stream: Stream) -> None:
     rng = random.Random(9)
     values = [
@@ -235,6 +235,7 @@ def test_records_of_which_many_are_mutated_keep_their_rounds(stream: Stream) -> 
     check_dead_letters(stream, bad)
 
 
+@pytest.mark.apache("batches")
 def test_strange_timestamps_and_headers_are_read_alike_by_all_clients(stream: Stream) -> None:
     """The record that a start reads again must look as it did to the worker that counted it."""
     producer = Producer(

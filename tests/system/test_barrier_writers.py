@@ -89,6 +89,7 @@ def test_a_writer_that_slept_writes_barriers_that_are_passed_over_until_it_has_l
         assert len(dues) > stream.barrier().number  # some were passed over
 
 
+@pytest.mark.apache("roles")
 def test_two_workers_writers_make_one_chain(ticking: MakeStream) -> None:
     """The older worker is superseded while both of their writers write."""
     with ticking() as stream:
@@ -148,7 +149,6 @@ def test_barriers_of_several_partitions_are_written_apart_too(spread: MakeStream
         stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("the number of partitions is the same")
 def test_a_stream_whose_rounds_do_not_end_by_ticks_needs_no_barriers(by_hand: MakeStream) -> None:
     with by_hand(rounds="per-event") as stream:
         told = run_command(stream, "barriers")
@@ -164,6 +164,7 @@ def run_command(stream: Stream, *words: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.apache("offsets")
 def test_a_writer_refuses_topics_that_end_before_what_it_knows(by_hand: MakeStream) -> None:
     with by_hand() as stream:
         open_epoch(stream)
@@ -200,6 +201,7 @@ def refused_at_last(write: Callable[[], None]) -> None:
     wait_until(written, lambda: "the broker does not answer")
 
 
+@pytest.mark.apache("times")
 def test_a_writer_whose_clock_is_ahead_of_kafkas_writes_nothing_and_says_so(by_hand: MakeStream) -> None:
     with by_hand() as stream:
         open_epoch(stream)
@@ -209,6 +211,7 @@ def test_a_writer_whose_clock_is_ahead_of_kafkas_writes_nothing_and_says_so(by_h
         assert stream.barrier_records() == []
 
 
+@pytest.mark.apache("times")
 def test_a_writer_whose_clock_is_behind_counts_on_from_the_last_barrier_and_says_so(
     by_hand: MakeStream, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_chain_is_found_from_the_end_of_its_topic(by_hand: MakeStream) -> None
         assert sum(1 for _ in read_barriers(own, 0, 3_051)) == 3_051
 
 
+@pytest.mark.apache("transactions")
 def test_aborted_records_and_the_marks_of_transactions_hold_no_round_up(by_hand: MakeStream) -> None:
     """Their offsets count and they do not; on a broker without transactions all of it is committed at once."""
     with by_hand() as stream:
@@ -122,6 +123,7 @@ def fed_in_transactions(
     return True
 
 
+@pytest.mark.apache("times")
 def test_a_topic_that_takes_barriers_of_any_clock_is_told(kafka: str, topic_prefix: str) -> None:
     settings = Settings(stream=topic_prefix, kafka=kafka, rounds="ticks")
     limit = "message.timestamp.after.max.ms"

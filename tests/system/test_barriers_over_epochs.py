@@ -103,6 +103,7 @@ def test_a_lost_key_begins_another_chain_which_the_old_barriers_are_no_part_of(b
             assert verify_epoch(stream.settings, client).certificate.verdict is Verdict.IDENTICAL
 
 
+@pytest.mark.apache("retention")
 @pytest.mark.parametrize("left", [0, 1])
 def test_barriers_that_were_counted_and_are_gone_stop_the_stream_and_a_new_epoch_goes_on(
     by_hand: MakeStream, left: int
@@ -126,6 +127,7 @@ def test_barriers_that_were_counted_and_are_gone_stop_the_stream_and_a_new_epoch
         assert ended(worker) == 0
 
 
+@pytest.mark.apache("offsets")
 def test_an_events_topic_that_was_made_anew_begins_another_chain_with_the_next_epoch(
     ticking: MakeStream,
 ) -> None:

@@ -57,6 +57,7 @@ def check(stream: Stream) -> None:
     assert followed == released(stream)
 
 
+@pytest.mark.apache("roles")
 def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -103,7 +104,6 @@ def test_a_change_of_which_only_a_part_was_written_is_written_again(
         assert written(stream) == [*whole, torn, whole[-1]]
 
 
-@pytest.mark.same_on_any_broker("how bytes are read")
 @pytest.mark.parametrize(
     "value", [b'{"stream":"\xff"}', b'{"unknown":' + b"[" * 100_000], ids=["text", "depth"]
 )

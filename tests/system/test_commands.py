@@ -74,6 +74,7 @@ def stream(kafka: str, topic_prefix: str) -> str:
     return topic_prefix
 
 
+@pytest.mark.apache("roles")
 def test_tail_prints_every_release_whole_and_once(kafka: str, stream: str) -> None:
     command = ("tail", "--stream", stream, "--kafka", kafka, "--json")
     assert lines(run(*command, "--from", "earliest", "--rounds", "40")) == [
@@ -113,6 +114,7 @@ def test_tail_waits_for_the_next_release_until_ctrl_c(kafka: str, stream: str) -
             tail.kill()
 
 
+@pytest.mark.apache("topics")
 @pytest.mark.parametrize("past", [("--at", "3"), ("--from", "7"), ("--from", "2026-01-31")])
 def test_the_past_of_a_stream_that_is_not_there_is_refused_and_nothing_is_made(
     kafka: str, topic_prefix: str, past: tuple[str, str]
@@ -123,6 +125,7 @@ def test_the_past_of_a_stream_that_is_not_there_is_refused_and_nothing_is_made(
     assert f"{topic_prefix}.releases" not in topics(kafka)
 
 
+@pytest.mark.apache("topics")
 def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(kafka: str, topic_prefix: str) -> None:
     command = ["tail", "--stream", topic_prefix, "--kafka", kafka, "--json", "--rounds", "1"]
     with subprocess.Popen(
@@ -219,6 +222,7 @@ def test_check_passes_a_fresh_stream_and_makes_nothing(
         assert list(redis.scan_iter(f"*{topic_prefix}*")) == []
 
 
+@pytest.mark.apache("topics")
 def test_check_wants_one_partition_of_releases_and_takes_any_number_of_events(
     kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +237,7 @@ def test_check_wants_one_partition_of_releases_and_takes_any_number_of_events(
     assert f"{topic_prefix}.releases' has 2 partitions" in failure
 
 
+@pytest.mark.apache("topics")
 def test_check_names_missing_topics_that_the_worker_may_not_make(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -251,6 +256,7 @@ def test_check_names_missing_topics_that_the_worker_may_not_make(
     assert of(checklist("--settings", str(file))[1], "failed") == []
 
 
+@pytest.mark.apache("topics")
 def test_journal_and_changes_are_not_made_where_that_is_not_wanted(
     kafka: str, redis_url: str, topic_prefix: str
 ) -> None:

@@ -16,6 +16,8 @@ from stream_dp.kafka.rights import rights_on
 from tests.apache_kafka.server import Broker, free_ports
 from tests.docs.compose import PASSWORD, ROOT, SERVICES, environment
 
+pytestmark = pytest.mark.apache("rights", alone=True)
+
 PUBLIC = ["shop.releases", "shop.epochs", "shop.results"]
 PRIVATE = ["shop.events", "shop.dead-letters"]
 LOCAL, CONTROLLER, INSIDE, OUTSIDE = PORTS = ["29092", "29093", "19092", "9092"]

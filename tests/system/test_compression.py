@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaConsumer
@@ -9,6 +10,8 @@ from kafka import KafkaConsumer
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.sinks.sending import producer
+
+pytestmark = pytest.mark.apache("batches")
 
 
 async def test_the_setting_reaches_the_producer(kafka: str) -> None:

@@ -94,6 +94,7 @@ def registry(answer: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]
         server.server_close()
 
 
+@pytest.mark.apache("roles")
 def test_from_a_topic_to_releases(kafka: str, redis_url: str, orders: str, tmp_path: Path) -> None:
     result = run(kafka, redis_url, orders, "--items", "lines[*].sku", "--epsilon", "20", "--yes")
     assert result.exit_code == 0, result.output
@@ -191,7 +192,6 @@ def test_records_are_looked_at_only_where_they_are_public(
     assert (told["settings"]["events"]["user"], told["settings"]["items_per_user"]) == ("customer.id", 4)
 
 
-@pytest.mark.same_on_any_broker("what is proposed for bytes")
 @pytest.mark.parametrize(
     ("values", "words", "events", "items_per_event"),
     [
@@ -262,6 +262,7 @@ def test_several_partitions_end_rounds_by_a_clock(kafka: str, redis_url: str, or
     assert proposed(run(kafka, redis_url, topic, *often))["settings"]["discover"] == "every-10m"
 
 
+@pytest.mark.apache("topics")
 def test_a_compacted_topic_and_one_that_is_not_there_are_refused(
     kafka: str, redis_url: str, orders: str
 ) -> None:

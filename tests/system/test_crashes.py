@@ -52,6 +52,7 @@ def kills_at_every_step(rng: random.Random) -> list[Kill]:
     ]
 
 
+@pytest.mark.apache("batches")
 def test_killed_at_every_step_a_stream_gives_what_an_uninterrupted_one_gives(stream: Stream) -> None:
     planned = kills_at_every_step(random.Random(1))
     random.Random(2).shuffle(planned)

@@ -27,6 +27,8 @@ from tests.system.example_events import some_events
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.waiting import wait_until
 
+pytestmark = pytest.mark.apache("beside", alone=True)
+
 TIME = 1_769_860_800_000
 [CONNECTOR] = blocks((ROOT / "docs" / "clients.md").read_text(), "properties")
 

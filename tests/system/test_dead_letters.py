@@ -89,6 +89,7 @@ def check_that_letters_came(stream: Stream) -> None:
     wait_until(all_there, lambda: f"letters {sorted(found)} instead of {sorted(bad)}:\n{stream.logged()}")
 
 
+@pytest.mark.apache("rights")
 def test_releases_go_on_while_dead_letters_may_not_be_written(
     stream: Stream, request: pytest.FixtureRequest
 ) -> None:
@@ -107,6 +108,7 @@ def test_releases_go_on_while_dead_letters_may_not_be_written(
     stream.check_everything()
 
 
+@pytest.mark.apache("topics")
 def test_releases_go_on_when_the_dead_letter_topic_is_deleted(stream: Stream) -> None:
     stream.feed([event("tea")] * 20)
     worker = stream.start()

@@ -42,7 +42,6 @@ def test_a_recount_is_charged_on_top(stream: Stream) -> None:
     assert one != two
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 @pytest.mark.parametrize("name", [*COMPARED, WINDOW])
 def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     stream: Stream, name: str
@@ -72,7 +71,6 @@ def test_the_ledger_is_charged_all_of_delta_that_the_conversion_of_rho_leaves(
     assert epoch.guarantee.threshold_delta <= charge.delta <= own.delta - converted
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -> None:
     """Its own offsets say nothing about which events of the source it holds."""
     source = f"{stream.settings.stream}-source.events"
@@ -86,7 +84,6 @@ def test_a_derived_stream_spends_its_source_whole_and_for_good(stream: Stream) -
     assert "data_source" in stream.refusal()  # an epoch stays with the source it was charged to
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_the_setting_source_does_not_move_events_to_another_budget(stream: Stream) -> None:
     """It is changed with the next epoch, which would read the same events on somebody else's budget."""
     stream.feed(some_events(30, seed=27))
@@ -99,7 +96,6 @@ def test_the_setting_source_does_not_move_events_to_another_budget(stream: Strea
         assert Ledger(client, source).charges() == []
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_without_a_budget_no_epoch_opens_and_one_that_is_open_goes_on(stream: Stream) -> None:
     stream.feed(some_events(30, seed=28))
     assert ended(stream.start(unmetered=False)) == REFUSED
@@ -114,7 +110,6 @@ def test_without_a_budget_no_epoch_opens_and_one_that_is_open_goes_on(stream: St
     assert len(charges(stream)) == 1
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_a_budget_without_room_refuses_the_epoch_and_releases_nothing(stream: Stream) -> None:
     with stream.redis() as client:
         Ledger(client, stream.settings.data_source).set_budget(
@@ -131,7 +126,6 @@ def test_a_budget_without_room_refuses_the_epoch_and_releases_nothing(stream: St
     assert releases(stream, 2) == []
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_a_first_epoch_beyond_the_budget_is_refused_until_the_budget_is_raised(stream: Stream) -> None:
     with stream.redis() as client:
         ledger = Ledger(client, stream.settings.data_source)

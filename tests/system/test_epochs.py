@@ -54,7 +54,6 @@ def test_after_the_horizon_a_new_epoch_loses_no_event(stream: Stream) -> None:
     assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 63), (63, None)]
 
 
-@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_changed_settings_need_a_new_epoch(stream: Stream) -> None:
     stream.feed(some_events(20, seed=15))
     assert stream.run(until_round=20) == 0
@@ -83,6 +82,7 @@ def test_lost_for_good_a_stream_goes_on_in_a_new_charged_epoch(stream: Stream, k
     assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None), (30, None)]
 
 
+@pytest.mark.apache("offsets")
 def test_a_log_made_anew_that_ends_before_the_last_epoch_began_goes_on_at_its_end(stream: Stream) -> None:
     stream.feed(some_events(30, seed=31))
     assert stream.run(until_round=30) == 0
@@ -106,6 +106,7 @@ def key_file(tmp_path: Path) -> str:
     return f"file:{place}"
 
 
+@pytest.mark.apache("offsets")
 def test_an_epoch_that_started_never_begins_again_on_another_log(stream: Stream, key_file: str) -> None:
     """The key is kept in a file, so all that tells of what was released is the epochs topic."""
     stream.feed(some_events(25, seed=35))

@@ -48,7 +48,6 @@ def everything(stream: Stream, *topics: str) -> bytes:
     return b"\n".join(found)
 
 
-@pytest.mark.same_on_any_broker("what is copied")
 def test_a_person_is_erased_from_topics_and_redis_and_the_stream_goes_on(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -95,7 +94,6 @@ def test_a_person_is_erased_from_topics_and_redis_and_the_stream_goes_on(
             assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
 
 
-@pytest.mark.same_on_any_broker("what is copied")
 def test_a_condition_erases_what_it_holds_for(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -112,7 +110,6 @@ def test_a_condition_erases_what_it_holds_for(
         assert "one of the two: --user NAME or --where PATH" in " ".join(refused.output.split())
 
 
-@pytest.mark.same_on_any_broker("what a mapping makes of records")
 def test_two_mappings_are_compared_on_records(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:

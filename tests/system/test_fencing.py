@@ -51,6 +51,7 @@ def running(stream: Stream) -> list[AnyWorker]:
     return [worker for worker in stream.workers if status_of(worker) is None]
 
 
+@pytest.mark.apache("roles")
 def test_workers_that_start_while_events_arrive_take_over_one_from_the_other(stream: Stream) -> None:
     """The releases of a worker that is still busy must not look like a damaged log to the one that takes over."""
     for number in range(6):

@@ -71,7 +71,6 @@ def test_there_are_forty() -> None:
     assert len(SETTINGS) + len(COMMANDS) >= 40
 
 
-@pytest.mark.same_on_any_broker("what is said")
 @pytest.mark.parametrize(("file", "remedy"), SETTINGS)
 def test_a_mistake_in_the_settings_is_a_sentence_with_its_remedy(
     kafka: str, redis_url: str, file: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +88,6 @@ def test_a_mistake_in_the_settings_is_a_sentence_with_its_remedy(
     assert not [each for each in ("hunter2", "me:pw") if each in ran.output], "a password is repeated"
 
 
-@pytest.mark.same_on_any_broker("what is said")
 @pytest.mark.parametrize(("line", "remedy"), COMMANDS)
 def test_a_mistake_on_the_command_line_is_a_sentence_with_its_remedy(
     kafka: str,

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from stream_dp.events.record import Record
 from tests.system.batch_headers import Batch, batches_of
 from tests.system.example_events import event, some_events
@@ -40,6 +42,7 @@ def check_framed(stream: Stream, records: Sequence[Record], batches: Sequence[Ba
         assert times == (batch.first_timestamp, batch.max_timestamp)
 
 
+@pytest.mark.apache("batches")
 def test_a_workers_batches_are_the_same_for_neighbouring_logs(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -55,6 +58,7 @@ def test_a_workers_batches_are_the_same_for_neighbouring_logs(
     assert framed[0] == framed[1]
 
 
+@pytest.mark.apache("batches")
 def test_a_live_event_is_released_in_a_batch_of_its_own(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -154,7 +154,6 @@ def test_a_job_that_was_not_metered_says_so(place: Place) -> None:
     assert "UNMETERED: the source had no budget when this was charged" in str(result.guarantee)
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 def test_a_file_of_a_request_spends_the_budget_it_was_registered_for(metered: Place, tmp_path: Path) -> None:
     place, name = metered, f"{metered.settings.stream}-orders"
     (tmp_path / "x.csv").write_text(f"user,item\nu,{name}\n")

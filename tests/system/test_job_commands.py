@@ -44,7 +44,6 @@ def place(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iter
         yield place
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 def test_the_command_draws_from_a_budget_and_shows_what_is_left(place: Place) -> None:
     settings = place.settings
     where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
@@ -81,6 +80,7 @@ def command(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
+@pytest.mark.apache("times")
 def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     settings = place.settings
     words = ("--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis, "--unmetered")
@@ -98,7 +98,6 @@ def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     assert (answer.status, answer.first_offset, answer.end_offset) == ("done", 0, EVENTS)
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 def test_jobs_are_listed(place: Place) -> None:
     place.answers({"id": "q", **TOP})
     words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")

@@ -50,6 +50,7 @@ def place(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iter
         yield place
 
 
+@pytest.mark.apache("roles")
 def test_jobs_share_one_ledger_and_say_what_they_cost(place: Place) -> None:
     Ledger(place.redis, place.settings.events).set_budget(100, 1e-4, UNIT)
     top, union, counts = place.answers(
@@ -136,6 +137,7 @@ def expected(place: Place, result: JobResult, request: dict[str, Any]) -> JobRes
     return compute(prepared, site, plan.key, result.cost, lambda done, total: None)
 
 
+@pytest.mark.apache("offsets")
 def test_killed_at_every_step_a_job_is_charged_once_and_releases_one_result(place: Place) -> None:
     requests: list[dict[str, Any]] = []
     for step in STEPS:
@@ -166,7 +168,6 @@ def test_killed_at_every_step_a_job_is_charged_once_and_releases_one_result(plac
     assert len(place.published()) > len(requests), "no kill fell between publishing and remembering"
 
 
-@pytest.mark.same_on_any_broker("whose noise it is")
 def test_another_key_would_give_another_result(place: Place) -> None:
     """What the comparison above relies on: the noise shows in the counts."""
     request = {"id": "counts", **COUNTS}
@@ -203,7 +204,6 @@ def flipped(place: Place, field: str) -> None:
     place.redis.hset(name, field, bytes(value))
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_published_is_answered_the_same_whatever_becomes_of_redis(place: Place, loss: str) -> None:
     """Neither a refusal nor another result follows a finished one, and a job that was cancelled stays so."""
@@ -225,7 +225,6 @@ def test_what_is_published_is_answered_the_same_whatever_becomes_of_redis(place:
     assert [charge.id for charge in books.charges()] == [f"job/{place.settings.stream}/q"]
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_not_published_is_never_released_with_other_noise(place: Place, loss: str) -> None:
     """The key is lost, the charge is not: fresh noise would be a second release."""
@@ -239,6 +238,7 @@ def test_what_is_not_published_is_never_released_with_other_noise(place: Place, 
     assert ("with noise that Redis has lost" in (again.reason or "")) == ("flipped" not in loss)
 
 
+@pytest.mark.apache("offsets")
 def test_requests_in_a_topic_that_was_re_created_are_all_answered(place: Place) -> None:
     """While no worker runs, and under a running one; the new topic may hold more or fewer requests than the old one."""
     small = {**TOP, "source": {"from": 0, "to": 100}}
@@ -258,7 +258,6 @@ def test_requests_in_a_topic_that_was_re_created_are_all_answered(place: Place) 
         )
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_return(place: Place) -> None:
     first, second = place.answers(
         {"id": "a", **PAID_BY_MARKS},
@@ -286,7 +285,6 @@ def test_jobs_that_draw_from_one_budget_are_charged_once_and_pay_for_what_they_r
     assert anna(place) == (before[0] - marks_of(again), 1), "fresh noise, its key being lost, is paid for"
 
 
-@pytest.mark.same_on_any_broker("what Redis holds")
 def test_killed_at_every_step_a_job_takes_its_marks_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +381,7 @@ def test_a_job_cancelled_before_its_turn_costs_nothing_and_one_that_is_done_stay
         assert place.results(before + 1)[-1].status == "done"
 
 
+@pytest.mark.apache("groups")
 def test_two_workers_share_the_requests_between_them(place: Place) -> None:
     with place.worker(("top-k", "histogram")), place.worker(("set-union",)):
         place.ask(id="top", **TOP)
@@ -419,7 +418,6 @@ def test_a_schedule_asks_for_every_period_once(place: Place) -> None:
         pytest.param(
             ["-m", "faust", "-A", "topologies.roles:set_union", "worker"],
             UNION,
-            marks=pytest.mark.same_on_any_broker("the same worker, started otherwise"),
         ),
     ],
 )
@@ -452,6 +450,7 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
         assert any("job q" in line["event"] for line in lines)
 
 
+@pytest.mark.apache("batches")
 def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:
     events = [
         {"items": [f"{number % 300:04d}" + "x" * 600], "user": f"u{number}"} for number in range(8 * 300)

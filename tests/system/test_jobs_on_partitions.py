@@ -71,6 +71,7 @@ def test_a_job_reads_every_partition_and_one_person_counts_once_for_a_label(plac
     assert charge.ends == ends
 
 
+@pytest.mark.apache("times")
 def test_times_choose_records_of_every_partition_and_offsets_are_refused(place: Place) -> None:
     morning, noon, offset, never = place.answers(
         {"id": "morning", **ALL_OF_IT, "source": {"to": "2026-01-01T09:00:00Z"}},

@@ -125,6 +125,7 @@ def test_a_worker_that_lacks_what_jobs_need_ends_and_the_next_one_answers_and_ch
     assert len(place.charges()) == 1
 
 
+@pytest.mark.apache("batches")
 def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_request_as_large_as_a_message_is_refused_and_the_next_one_answered(
     assert all(len(result.reason or "") < 500 for result in found)
 
 
+@pytest.mark.apache("batches")
 def test_a_result_that_its_topic_does_not_take_is_told_and_comes_when_the_topic_does(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:

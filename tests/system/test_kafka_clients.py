@@ -29,6 +29,8 @@ from stream_dp.sinks import sending
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
+pytestmark = pytest.mark.apache("contract")
+
 
 def read_all(address: str, topic: str, count: int) -> list[bytes]:
     """At least `count` values of partition 0 from its start."""

@@ -151,6 +151,7 @@ def test_a_first_charge_settles_the_place(place: Place) -> None:
     assert place.ledgers.open().current().charges()
 
 
+@pytest.mark.apache("topics")
 def test_a_topic_that_cannot_be_a_ledger_is_refused_and_nothing_is_settled(place: Place) -> None:
     other = f"{place.source}-2"
     assert place.budget_set("--ledger", f"{other}.charges", source=other).exit_code == 0

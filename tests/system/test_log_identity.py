@@ -90,6 +90,7 @@ def test_nothing_changed_goes_on(half_way: HalfWay, stream: Stream) -> None:
     assert len(stream.releases()) == EVENTS
 
 
+@pytest.mark.apache("offsets")
 def test_the_same_records_in_a_new_topic_are_the_same_log(stream: Stream) -> None:
     stream.rewrite(stream.settings.events, stream.events())
     told = f"the topic {stream.settings.events!r} was deleted and re-created, or comes from another cluster"
@@ -101,6 +102,7 @@ def test_the_same_records_in_a_new_topic_are_the_same_log(stream: Stream) -> Non
     assert stream.logged().count(told) == before + 1, "the next checkpoint knows the new topic"
 
 
+@pytest.mark.apache("offsets")
 def test_a_new_releases_topic_that_holds_nothing_of_what_was_sent_is_refused(stream: Stream) -> None:
     """However much else it holds."""
     foreign = [Record(0, 1_000, b"s", b"something else")] * (2 * PUBLISHED)
@@ -108,6 +110,7 @@ def test_a_new_releases_topic_that_holds_nothing_of_what_was_sent_is_refused(str
     assert "has lost releases that were sent" in stream.refusal()
 
 
+@pytest.mark.apache("offsets")
 def test_a_new_events_topic_is_refused_where_nothing_was_counted_that_could_be_compared(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -139,17 +142,20 @@ def test_the_same_events_written_again_at_another_time_are_refused(stream: Strea
     assert "is not the log that was counted" in stream.refusal()
 
 
+@pytest.mark.apache("retention")
 @pytest.mark.parametrize("left", [0, CHECKPOINT - 1])
 def test_a_topic_cut_below_the_checkpoint_is_refused(stream: Stream, left: int) -> None:
     stream.rewrite(stream.settings.events, stream.events()[:left])
     assert "is not the log that was counted" in stream.refusal()
 
 
+@pytest.mark.apache("retention")
 def test_a_topic_cut_below_what_was_released_is_refused(stream: Stream) -> None:
     stream.rewrite(stream.settings.events, stream.events()[: PUBLISHED - 1])
     assert f"the releases go up to round {PUBLISHED}" in stream.refusal()
 
 
+@pytest.mark.apache("offsets")
 def test_a_topic_cut_above_what_was_released_goes_on(stream: Stream) -> None:
     """Those records were never counted: their loss is their producer's matter."""
     stream.rewrite(stream.settings.events, stream.events()[: PUBLISHED + 5])
@@ -157,6 +163,7 @@ def test_a_topic_cut_above_what_was_released_goes_on(stream: Stream) -> None:
     stream.check_everything()
 
 
+@pytest.mark.apache("retention")
 def test_old_records_deleted_in_front_of_the_log(stream: Stream, request: pytest.FixtureRequest) -> None:
     """Apache Kafka deletes in place; the embedded broker never does, so there the topic starts anew, shifted."""
     events = stream.settings.events
@@ -187,6 +194,7 @@ def test_released_records_in_another_order_are_refused(stream: Stream) -> None:
     assert "was published with other content" in stream.refusal()
 
 
+@pytest.mark.apache("topics")
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_topic_is_refused(stream: Stream, policy: str) -> None:
     keyed = [record._replace(key=b"k", value=record.value or b"") for record in stream.events()]
@@ -195,6 +203,7 @@ def test_a_compacted_topic_is_refused(stream: Stream, policy: str) -> None:
         assert f"cleanup.policy={policy}" in stream.refusal()
 
 
+@pytest.mark.apache("batches")
 def test_a_topic_for_small_messages_cannot_hold_releases(stream: Stream) -> None:
     stream.rewrite(stream.settings.releases, stream.releases(), **{"max.message.bytes": "100000"})
     assert "max.message.bytes=100000" in stream.refusal()
@@ -208,7 +217,6 @@ FOREIGN = {
 }
 
 
-@pytest.mark.same_on_any_broker("how bytes are read")
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_foreign_record_among_the_releases_is_passed_over(
     half_way: HalfWay, stream: Stream, kind: str
@@ -245,7 +253,6 @@ def test_a_forged_release_is_noticed_before_and_after_the_true_one(half_way: Hal
         assert f"two different releases of round {PUBLISHED}" in stream.refusal()
 
 
-@pytest.mark.same_on_any_broker("what releases say")
 @pytest.mark.parametrize(
     "changed", [{"round": EVENTS + 1}, {"round": 2000}, {"round": 5, "epoch": 2}, {"part": 2}]
 )
@@ -276,7 +283,6 @@ def test_a_redis_rolled_back_and_an_edited_log_are_refused(half_way: HalfWay, st
     assert f"round {EVENTS} was published with other content" in stream.refusal()
 
 
-@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_a_wrong_key_is_refused(stream: Stream, tmp_path: Path) -> None:
     wrong = tmp_path / "key"
     wrong.write_text(os.urandom(32).hex())
@@ -287,7 +293,6 @@ def test_a_wrong_key_is_refused(stream: Stream, tmp_path: Path) -> None:
     assert "the noise key is not the one" in stream.refusal()
 
 
-@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_the_right_key_in_another_place_goes_on(stream: Stream, tmp_path: Path) -> None:
     place = tmp_path / "key"
     place.write_text(stream.key().hex())
@@ -296,7 +301,6 @@ def test_the_right_key_in_another_place_goes_on(stream: Stream, tmp_path: Path) 
     stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("keys are in Redis and files")
 def test_a_lost_key_is_refused_and_not_made_again(stream: Stream) -> None:
     name = f"stream_dp:{{{stream.settings.stream}}}:key"
     with stream.redis() as redis:
@@ -315,7 +319,6 @@ def test_an_emptied_redis_is_refused_while_releases_exist(half_way: HalfWay, str
     stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_changed_settings_are_refused_by_name(stream: Stream) -> None:
     told = stream.refusal(epsilon=31.0, horizon=2047)
     assert "epsilon is 30.0 in the epoch and 31.0 in the settings" in told

@@ -49,6 +49,7 @@ def check_verified(stream: Stream) -> None:
     stream.check_everything()
 
 
+@pytest.mark.apache("roles")
 def test_a_foreign_topic_is_counted_exactly_and_what_is_broken_is_accounted_for(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -83,7 +84,6 @@ def test_the_first_record_that_is_no_event_is_told_without_its_content(
         assert "secret" not in stream.logged()
 
 
-@pytest.mark.same_on_any_broker("settings are compared before anything is read")
 def test_another_mapping_is_another_epoch(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -96,6 +96,7 @@ def test_another_mapping_is_another_epoch(
         assert "--new-epoch" in told
 
 
+@pytest.mark.apache("batches")
 def test_headers_that_the_mapping_reads_are_part_of_the_log(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -150,7 +151,6 @@ def test_a_registry_that_says_something_else_later_changes_nothing(
     check_verified(stream)
 
 
-@pytest.mark.same_on_any_broker("what an epoch takes over")
 @pytest.mark.parametrize(
     ("wish", "carries"),
     [(NewEpoch(), True), (NewEpoch(without_labels=True), False), (NewEpoch(recount=True), False)],

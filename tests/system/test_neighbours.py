@@ -160,6 +160,7 @@ def check_same(both: list[dict[str, Any]], releases: int = BACKLOG // 3, source:
         assert one[name] == other[name], name
 
 
+@pytest.mark.apache("batches")
 @pytest.mark.parametrize("pair", NOTHING_AND_MUCH)
 def test_all_that_a_worker_makes_public_is_the_same_for_neighbouring_logs(
     pair: str, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path

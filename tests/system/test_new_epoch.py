@@ -74,7 +74,6 @@ async def soon(condition: Callable[[], bool], task: "asyncio.Task[None]") -> Non
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.same_on_any_broker("what Redis does")
 def test_a_disk_that_is_too_slow_is_waited_for_and_the_epoch_stays_open(
     stream_on_own_redis: Stream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +170,7 @@ def test_a_worker_whose_epoch_was_closed_meanwhile_stops(
         asyncio.run(work())
 
 
+@pytest.mark.apache("retention")
 def test_a_new_epoch_goes_on_where_the_log_lost_what_was_released(stream: Stream) -> None:
     """The broker has lost the records that were counted after the last checkpoint."""
     stream.feed(some_events(40, seed=6))
@@ -197,7 +197,6 @@ def check_that_a_new_epoch_releases(stream: Stream) -> None:
     assert len(charges(stream)) == 2
 
 
-@pytest.mark.same_on_any_broker("the version is in Redis")
 def test_under_another_noise_version_the_old_epoch_is_not_counted_on(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +239,6 @@ def test_an_outage_while_an_epoch_is_opened_does_not_open_another(
     assert len(EpochJournal(settings).opened) == len(charges(stream)) == 2
 
 
-@pytest.mark.same_on_any_broker("the charge is in Redis")
 def test_an_epoch_that_an_earlier_version_has_charged_is_opened_at_that_charge(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +325,6 @@ def test_a_rebuilt_epoch_is_charged(stream: Stream) -> None:
     assert not any(name.endswith(b":meta") for name in stream.redis_keys())
 
 
-@pytest.mark.same_on_any_broker("ledgers are in Redis")
 def test_an_epoch_that_was_never_charged_is_not_rebuilt(stream: Stream) -> None:
     stream.feed(some_events(20, seed=16))
     assert stream.run(Kill("charge the ledger")) < 0
@@ -345,6 +342,7 @@ def topic_of(stream: Stream, name: str, partitions: int = 1, **configs: str) -> 
         admin.create_topics({name: options}, wait_for_metadata=True)
 
 
+@pytest.mark.apache("topics")
 @pytest.mark.parametrize(
     ("name", "partitions", "retention", "told"),
     [

@@ -22,6 +22,8 @@ from tests.system.own_redis import own_redis_server
 from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.worker_process import PROCESSES, Interruption, Pause, run_worker
 
+pytestmark = pytest.mark.apache("outages")
+
 
 @pytest.fixture
 def stream_on_own_kafka(

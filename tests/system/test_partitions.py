@@ -22,6 +22,7 @@ from tests.system.worker_process import Kill
 KILLED = -signal.SIGKILL
 
 
+@pytest.mark.apache("roles")
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_worker_counts_all_partitions(spread: MakeStream, kind: str) -> None:
     with spread(rounds=kind) as stream:
@@ -73,6 +74,7 @@ def test_another_log_is_told_from_the_one_that_was_counted(spread: MakeStream) -
         stream.check_everything()
 
 
+@pytest.mark.apache("topics")
 @pytest.mark.parametrize("kind", ["ticks", "every-3"])
 def test_a_partition_that_is_added_joins_at_the_next_barrier(spread: MakeStream, kind: str) -> None:
     with spread(rounds=kind) as stream:
@@ -94,6 +96,7 @@ def test_a_partition_that_is_added_joins_at_the_next_barrier(spread: MakeStream,
         stream.check_everything()
 
 
+@pytest.mark.apache("topics")
 def test_one_partition_without_barriers_needs_a_new_epoch_once_there_are_two(spread: MakeStream) -> None:
     with spread(rounds="per-event", partitions=1) as stream:
         stream.feed(some_events(12, seed=1))
@@ -140,6 +143,7 @@ def test_an_epoch_that_ends_among_the_events_of_a_barrier_is_followed_there(spre
         assert first.epoch.further_offsets == (0, 0)
 
 
+@pytest.mark.apache("offsets")
 def test_the_writer_of_barriers_says_where_each_partition_ends(spread: MakeStream) -> None:
     """Partitions that hold nothing are named too, and hold up nothing."""
     with spread(rounds="ticks", tick_seconds=0.1, write_barriers=True) as stream:

@@ -52,6 +52,7 @@ def released(ran: Result) -> JobResult:
     return decode_result(ran.stdout.strip().encode())
 
 
+@pytest.mark.apache("roles")
 def test_a_result_is_published_once_however_often_it_is_asked_for(place: Place) -> None:
     words = [*words_for(place), *COUNTS, "--id", place.own_id("may")]
     first = command(*words)
@@ -125,6 +126,7 @@ def test_a_command_that_is_killed_around_publishing_publishes_once(place: Place,
     assert len(place.charges()) == 1
 
 
+@pytest.mark.apache("outages")
 def test_a_broker_that_goes_away_before_publishing_costs_nothing_twice(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_result_of_another_source_says_whose_budget_paid(place: Place, tmp_pat
     assert (shown.source, shown.labels) == (other, ["tea"])
 
 
+@pytest.mark.apache("batches")
 def test_a_topic_that_takes_no_record_of_that_size_is_told_and_gets_it_later(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:

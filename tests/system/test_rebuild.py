@@ -53,7 +53,6 @@ def test_a_rebuild_goes_no_further_than_what_was_released(stream: Stream) -> Non
     assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, 100), (100, None)]
 
 
-@pytest.mark.same_on_any_broker("state is in Redis")
 def test_a_rebuild_replaces_state_only_when_told_to(stream: Stream) -> None:
     stream.feed(some_events(20, seed=5))
     assert stream.run(until_round=20) == 0
@@ -76,6 +75,7 @@ def test_a_rebuild_from_another_log_is_refused_and_changes_nothing(stream: Strea
     assert b"meta" not in state_keys(stream)
 
 
+@pytest.mark.apache("roles")
 def test_verify_finds_every_release_in_order(stream: Stream) -> None:
     stream.feed(some_events(80, seed=7))
     assert stream.run(until_round=80) == 0

@@ -19,6 +19,8 @@ from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_mapping import check_verified
 from tests.system.worker_process import Kill
 
+pytestmark = pytest.mark.apache("beside", alone=True)
+
 
 def register_as(registry: Registry, subject: str, wanted: int, schema: Mapping[str, Any]) -> bool:
     """Register under a number that is not taken yet: a registry that was started again begins with 1."""

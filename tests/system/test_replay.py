@@ -90,6 +90,7 @@ def values(stream: Stream) -> list[bytes | None]:
     return [record.value for record in stream.events()]
 
 
+@pytest.mark.apache("roles")
 def test_a_file_is_replayed_once_however_often_it_is_asked_for(new: New, tmp_path: Path) -> None:
     file, lines = written(tmp_path, 100)
     with new("shop") as stream:
@@ -117,6 +118,7 @@ def test_a_file_is_replayed_once_however_often_it_is_asked_for(new: New, tmp_pat
         assert values(stream) == lines
 
 
+@pytest.mark.apache("offsets")
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_replay_that_is_stopped_goes_on_where_it_was(
     new: New, tmp_path: Path, stop: signal.Signals
@@ -142,6 +144,7 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(
         assert values(stream) == lines
 
 
+@pytest.mark.apache("times")
 def test_a_range_of_a_topic_with_its_keys_and_times(new: New) -> None:
     with new("shop") as source, new("again", source=source_events("shop", new)) as target:
         records = [
@@ -198,7 +201,6 @@ def marks_of(stream: Stream) -> list[bytes]:
     return [dict(record.headers)["replay"] for record in found]
 
 
-@pytest.mark.same_on_any_broker("words before anything is sent")
 def test_a_file_must_name_its_source_and_the_stream_must_be_charged_to_it(new: New, tmp_path: Path) -> None:
     file, _ = written(tmp_path, 3)
     with new("shop") as shop, new("again", source="shop.events") as again:
@@ -210,7 +212,6 @@ def test_a_file_must_name_its_source_and_the_stream_must_be_charged_to_it(new: N
         assert done(again, file, "--source", "shop.events", "--as-fast-as-possible")["replayed"] == 3
 
 
-@pytest.mark.same_on_any_broker("words before anything is sent")
 def test_a_file_that_is_registered_spends_its_source_and_no_other(
     new: New, tmp_path: Path, topic_prefix: str
 ) -> None:
@@ -293,6 +294,7 @@ def test_a_replayed_record_is_not_replayed_under_another_name(new: New, tmp_path
         assert "holds a replayed record at offset 0" in said
 
 
+@pytest.mark.apache("offsets")
 def test_a_source_topic_made_anew_is_noticed(new: New) -> None:
     with new("shop") as shop, new("again", source=shop.settings.events) as again:
         shop.feed([event(str(number)) for number in range(5)])
@@ -317,7 +319,6 @@ def test_a_topic_that_no_stream_counts_takes_anything(new: New, tmp_path: Path) 
         assert "belongs to another stream" in refusal(shop, file, "--into", "other.events", "--source", "x")
 
 
-@pytest.mark.same_on_any_broker("words before anything is sent")
 def test_wrong_words_say_which_are_right(new: New, tmp_path: Path) -> None:
     file, _ = written(tmp_path, 3)
     with new("shop") as shop:

@@ -128,6 +128,7 @@ def test_one_that_was_killed_goes_on_in_every_partition(shop: tuple[Stream, Stre
     assert content(source) == content(target)
 
 
+@pytest.mark.apache("offsets")
 def test_a_source_that_was_made_anew_is_noticed_in_any_partition(shop: tuple[Stream, Stream]) -> None:
     source, target = shop
     source.write(source.settings.events, orders(30))

@@ -76,6 +76,7 @@ def goes_on(stream: Stream) -> None:
     assert len(stream.releases()) == before + MORE
 
 
+@pytest.mark.apache("offsets")
 @pytest.mark.parametrize("kept", [0, 17])
 def test_lost_releases_are_written_again_and_the_worker_goes_on(
     finished: Finished, stream: Stream, monkeypatch: pytest.MonkeyPatch, kept: int

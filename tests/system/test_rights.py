@@ -34,6 +34,8 @@ from tests.system.forked_program import start
 from tests.system.streams import Stream, as_values, ended, status_of
 from tests.system.waiting import wait_until
 
+pytestmark = pytest.mark.apache("rights", alone=True)
+
 PORT, _ = free_ports()
 SECRET = "PASSWORD_OF_THE_TEST"
 TIME = 1_769_860_800_000

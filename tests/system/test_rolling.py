@@ -108,6 +108,7 @@ def check_epochs(stream: Stream) -> list[int]:
     return horizons
 
 
+@pytest.mark.apache("roles")
 def test_at_its_horizon_an_epoch_gives_way_to_the_next_and_no_event_is_lost(stream: Stream) -> None:
     stream.feed(some_events(35, seed=1))
     run_until(stream, 3, 5)
@@ -123,7 +124,6 @@ def test_at_its_horizon_an_epoch_gives_way_to_the_next_and_no_event_is_lost(stre
     assert check_epochs(stream) == [HORIZON] * 4
 
 
-@pytest.mark.same_on_any_broker("which horizon is next")
 def test_horizons_double_up_to_the_largest(stream: Stream) -> None:
     stream.feed(some_events(15 + 30 + 60 + 10, seed=3))
     run_until(stream, 4, 10, at_horizon="double")
@@ -165,7 +165,6 @@ def test_a_roll_that_is_killed_at_every_step_in_turn_is_one_roll(stream: Stream)
     assert check_epochs(stream) == [HORIZON] * 2
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_over_disjoint_offsets_all_epochs_together_spend_what_one_does(stream: Stream) -> None:
     own = stream.settings
     with stream.redis() as client:
@@ -183,7 +182,6 @@ DERIVED = {"source": "{stream}-source.events"}
 PER_USER = {"unit": "user", "items_per_user": 3}
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 @pytest.mark.parametrize("kind", [DERIVED, PER_USER])
 def test_where_every_epoch_adds_rolling_ends_with_the_budget(stream: Stream, kind: dict[str, object]) -> None:
     """Nobody knows which events of its source a derived stream holds, and one user may be in every epoch."""
@@ -213,7 +211,6 @@ def test_where_every_epoch_adds_rolling_ends_with_the_budget(stream: Stream, kin
     )
 
 
-@pytest.mark.same_on_any_broker("the ledger's arithmetic, and what Redis holds")
 def test_a_budget_that_others_spend_in_the_middle_of_a_roll_is_refused_and_rolls_once_it_is_raised(
     stream: Stream,
 ) -> None:
@@ -237,7 +234,6 @@ def test_a_budget_that_others_spend_in_the_middle_of_a_roll_is_refused_and_rolls
         assert verify_epoch(own, client).certificate.rounds == 5
 
 
-@pytest.mark.same_on_any_broker("which horizon is next")
 def test_a_new_epoch_that_is_asked_for_begins_with_the_horizon_of_the_settings(stream: Stream) -> None:
     stream.feed(some_events(15 + 30 + 8, seed=33))
     run_until(stream, 3, 8, at_horizon="double")
@@ -251,7 +247,6 @@ def test_a_new_epoch_that_is_asked_for_begins_with_the_horizon_of_the_settings(s
     assert check_epochs(stream) == [15, 30, 60, 15, 30]
 
 
-@pytest.mark.same_on_any_broker("which horizon is next")
 def test_no_horizon_is_larger_than_the_largest(stream: Stream) -> None:
     own = replace(stream.settings, horizon=LARGEST_HORIZON // 2 - 5, at_horizon="double")
     with stream.redis() as client:
@@ -313,6 +308,7 @@ def test_two_workers_that_write_the_next_epoch_down_at_once_agree_on_one(
     assert check_epochs(stream) == [HORIZON] * 2
 
 
+@pytest.mark.apache("offsets")
 def test_an_events_topic_made_anew_between_two_epochs_is_noticed(stream: Stream) -> None:
     stream.feed(some_events(HORIZON, seed=40))
     run_until(stream, 2, 0)
@@ -362,7 +358,6 @@ def wait_until_latest(dashboard: Running, epoch: int, number: int) -> None:
     wait_until(shown, lambda: f"{place} is not shown: {dashboard.log.read_text()}")
 
 
-@pytest.mark.same_on_any_broker("what a worker shows")
 async def test_the_open_port_tells_the_epoch_its_round_and_its_horizon(stream: Stream) -> None:
     stream.feed(some_events(15 + 30 + 4, seed=44))
     worker = Worker(replace(stream.settings, at_horizon="double"))

@@ -59,7 +59,6 @@ def check_dead_letters(stream: Stream) -> None:
     assert {len(contents) for contents in found.values()} <= {1}
 
 
-@pytest.mark.same_on_any_broker("what a worker logs")
 def test_a_round_that_grows_while_no_barrier_comes_is_told(
     make: MakeStream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,7 +154,6 @@ def test_a_new_epoch_takes_the_open_round_along(make: MakeStream) -> None:
         assert stream.checkpoint().position.next_offset == 40
 
 
-@pytest.mark.same_on_any_broker("who counts what")
 def test_rolling_epochs_of_several_events_a_round_count_each_event_once_and_users_anew(
     make: MakeStream,
 ) -> None:
@@ -203,7 +201,6 @@ def test_lost_state_is_rebuilt_and_an_open_round_stays_open(
         stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("ledgers are in Redis")
 def test_a_ledger_of_another_unit_is_refused_before_anything_is_opened(make: MakeStream) -> None:
     with make(**USERS) as stream:
         stream.feed(some_events(5, seed=1, users=3))
@@ -215,7 +212,6 @@ def test_a_ledger_of_another_unit_is_refused_before_anything_is_opened(make: Mak
         assert stream.run(until_round=5, unit="event", items_per_user=None) == 0
 
 
-@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_rounds_and_the_users_bound_are_frozen_and_the_ticks_interval_is_not(make: MakeStream) -> None:
     with make(**TICKS, **USERS) as stream:
         stream.feed(some_events(5, seed=1, users=3))

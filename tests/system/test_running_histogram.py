@@ -96,6 +96,7 @@ def start_app(stream: Stream, **changed: Any) -> BaseProcess:
     return worker
 
 
+@pytest.mark.apache("roles")
 def test_all_real_events_through_the_app(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -190,7 +191,6 @@ def check_cells(state, slow: SlowReader, last: int) -> None:  # type: ignore[no-
             assert noise == slow.node(label, node.round)
 
 
-@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_a_user_mistake_ends_the_command_with_one_sentence(stream: Stream) -> None:
     stream.feed(some_events(10, seed=1))
     assert stream.run(until_round=10) == 0
@@ -235,7 +235,6 @@ def test_the_faust_command_runs_the_app_and_its_port_shows_no_tables(stream: Str
     stream.check_everything()
 
 
-@pytest.mark.same_on_any_broker("settings are in Redis")
 def test_under_the_faust_command_too_a_refusal_is_one_sentence_and_a_status_of_its_own(
     stream: Stream,
 ) -> None:
@@ -248,7 +247,6 @@ def test_under_the_faust_command_too_a_refusal_is_one_sentence_and_a_status_of_i
     assert "Traceback" not in stream.logged()
 
 
-@pytest.mark.same_on_any_broker("what releases say")
 def test_a_release_says_of_itself_what_was_promised(stream: Stream) -> None:
     stream.feed([event("tea")] * 40)
     assert stream.run(until_round=40) == 0
@@ -267,7 +265,6 @@ def test_a_release_says_of_itself_what_was_promised(stream: Stream) -> None:
     assert told["labels"] == ["tea"]
 
 
-@pytest.mark.same_on_any_broker("what records say")
 def test_what_stands_in_the_public_topics_is_what_their_schemas_say(stream: Stream) -> None:
     stream.feed(some_events(30, seed=5))
     worker = stream.start(horizon=20, at_horizon="roll")
@@ -290,7 +287,6 @@ def test_what_stands_in_the_public_topics_is_what_their_schemas_say(stream: Stre
     schema("certificate").validate(json.loads(msgspec.json.encode(certificate)))
 
 
-@pytest.mark.same_on_any_broker("who counts how far")
 def test_the_horizon_ends_the_stream(stream: Stream) -> None:
     """Records beyond it wait for another epoch; the worker ends by itself, and again when it is started again."""
     stream.feed(some_events(20, seed=4))

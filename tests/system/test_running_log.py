@@ -18,6 +18,8 @@ from tests.system.streams import Stream, ended, small_stream, wake_up
 from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import PROCESSES, run_worker
 
+pytestmark = pytest.mark.apache("offsets")
+
 REFUSED = 2
 
 
@@ -79,11 +81,8 @@ def test_the_same_records_in_a_topic_made_anew_are_the_same_log(stream: Stream) 
     stream.check_everything()
 
 
-def test_records_that_retention_removes_after_they_were_counted_stop_nobody(
-    stream: Stream, request: pytest.FixtureRequest
-) -> None:
-    if request.config.getoption("kafka") != "apache":
-        pytest.skip("the embedded broker removes nothing")
+@pytest.mark.apache("retention", alone=True)
+def test_records_that_retention_removes_after_they_were_counted_stop_nobody(stream: Stream) -> None:
     stream.feed(some_events(30, seed=5))
     worker = stream.start()
     stream.wait_until_round(30, worker)

@@ -18,6 +18,8 @@ from kafka.errors import TopicAlreadyExistsError
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.waiting import GIVE_UP_SECONDS
 
+pytestmark = pytest.mark.apache("contract")
+
 Record = tuple[bytes | None, bytes | None]
 
 RECORDS: list[Record] = [(f"key {i}".encode(), f"värde {i}".encode()) for i in range(200)]

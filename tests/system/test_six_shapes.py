@@ -114,7 +114,6 @@ def registry(shape: Shape, topic: str) -> Iterator[str]:
         yield running.address
 
 
-@pytest.mark.same_on_any_broker("what records are")
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_topic_of_this_shape_comes_to_a_release_in_a_few_commands(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -17,6 +17,8 @@ from stream_dp.planning.release_sizes import DAY_SECONDS, growth_of
 from tests.example_releases import release
 from tests.system.streams import Stream
 
+pytestmark = pytest.mark.apache("topics")
+
 BEGAN = 1_769_860_800_000
 
 

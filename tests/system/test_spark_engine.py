@@ -116,6 +116,7 @@ def released(stream: Stream, **changed: Any) -> None:
     assert stream.run(until_round=last, **changed) == 0
 
 
+@pytest.mark.apache("roles")
 def test_a_worker_releases_what_an_engine_counts(stream: Stream, engines: Engines) -> None:
     worker = stream.start()
     for first in range(1, 5 * APART, 5):

@@ -78,6 +78,7 @@ def stop(stream: Stream, worker: BaseProcess) -> None:
     stream.check_everything()
 
 
+@pytest.mark.apache("roles")
 def test_it_takes_over_from_a_worker_that_was_killed(stream: Stream) -> None:
     active, waiting = pair(stream)
     stream.wait_until(lambda: READY in stream.logged(), waiting)

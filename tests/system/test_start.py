@@ -99,6 +99,7 @@ def test_clients_of_a_kind_are_as_many_as_are_read_at_once(stream: Stream, made:
         assert made["KafkaConsumer"] <= 2
 
 
+@pytest.mark.apache("offsets")
 def test_a_client_that_is_kept_reads_a_topic_that_was_made_anew(stream: Stream) -> None:
     def held() -> list[bytes | None]:
         offsets = log.offsets(own.kafka, own.events)

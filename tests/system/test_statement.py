@@ -21,8 +21,6 @@ from tests.system.streams import Stream, small_stream
 
 HOSTILE = "<script>alert(1)</script> | [x](http://evil) `rm`"
 
-pytestmark = pytest.mark.same_on_any_broker("what the journal and the ledger hold")
-
 
 @pytest.fixture
 def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:

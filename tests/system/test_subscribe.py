@@ -45,6 +45,7 @@ def stream(kafka: str, topic_prefix: str) -> str:
     return topic_prefix
 
 
+@pytest.mark.apache("roles")
 def test_history_and_resuming(kafka: str, stream: str) -> None:
     with stream_dp.subscribe(kafka, stream, "earliest") as everything:
         found = list(islice(everything, 60))
@@ -69,6 +70,7 @@ def test_a_subscriber_gets_what_comes_later(kafka: str, stream: str) -> None:
         assert [next(subscription).round, next(subscription).round] == [21, 22]
 
 
+@pytest.mark.apache("times")
 def test_the_release_of_a_moment_is_the_newest_then(kafka: str, stream: str) -> None:
     topic = f"{stream}.releases"
     for second, expected in (

@@ -77,6 +77,7 @@ def write_once(stream: Stream, table_format: str = "json") -> int:
         return writer.write()
 
 
+@pytest.mark.apache("roles")
 def test_the_table_follows_a_worker_into_the_next_epoch(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_the_table_follows_a_worker_into_the_next_epoch(
         assert all(json.loads(value)["epoch"] == 2 for value in table(stream).values())
 
 
+@pytest.mark.apache("retention")
 def test_what_is_not_shown_any_more_is_removed_and_what_is_there_not_written_again(stream: Stream) -> None:
     publish(stream, shown(stream, 1, {"tea": 230, "milk": 140, "salt": 120}))
     assert write_once(stream) == 3
@@ -234,6 +236,7 @@ def test_a_topic_of_others_is_refused_and_left_as_it_is(stream: Stream) -> None:
     assert table(stream) == {b"customer 7": b"something else"}
 
 
+@pytest.mark.apache("topics")
 @pytest.mark.parametrize(
     ("partitions", "policy", "sentence"),
     [
@@ -252,6 +255,7 @@ def test_a_topic_that_cannot_be_a_table_is_refused(
     assert records(stream) == []
 
 
+@pytest.mark.apache("topics")
 def test_a_table_that_may_not_be_made_is_refused(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAM_DP_CREATE_TOPICS", "false")
     publish(stream, shown(stream, 1, {"tea": 230}))
@@ -284,6 +288,7 @@ def until_shown(stream: Stream, counts: dict[str, int]) -> None:
     wait_until(done, lambda: f"{counts} instead of {found}")
 
 
+@pytest.mark.apache("offsets")
 def test_releases_that_were_made_anew_are_followed_from_their_beginning(stream: Stream) -> None:
     publish(stream, *(shown(stream, number, {"tea": 230, "milk": 200}, epoch=3) for number in (1, 2, 3)))
     with kept(stream):
@@ -295,6 +300,7 @@ def test_releases_that_were_made_anew_are_followed_from_their_beginning(stream: 
         until_shown(stream, {"tea": 107})
 
 
+@pytest.mark.apache("offsets")
 def test_a_table_that_was_deleted_is_written_again(stream: Stream) -> None:
     publish(stream, shown(stream, 1, {"tea": 230}))
     with kept(stream):
@@ -321,7 +327,6 @@ def test_the_command_may_be_killed_and_ends_in_peace(stream: Stream) -> None:
     assert ended(writer) == 0
 
 
-@pytest.mark.same_on_any_broker("what is said of the topic's settings")
 @pytest.mark.parametrize(
     ("policy", "state", "sentence"),
     [("compact", "ok", "keeps the newest row of each label"), ("delete", "failed", "cleanup.policy=delete")],

@@ -23,6 +23,8 @@ from tests.schema_registry.server import Registry
 from tests.system.test_database import connector
 from tests.system.waiting import wait_until
 
+pytestmark = pytest.mark.apache("beside", alone=True)
+
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 WAY = PAGE[PAGE.index("## You have a topic") : PAGE.index("## Without a topic of your own")]
 LINES = [line for block in blocks(WAY, "sh") for line in block.splitlines() if line.startswith("stream-dp ")]

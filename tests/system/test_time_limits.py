@@ -14,6 +14,8 @@ from stream_dp.kafka.time_limits import time_warnings
 from tests.system.example_events import event
 from tests.system.streams import Stream, small_stream
 
+pytestmark = pytest.mark.apache("times")
+
 DAY = 86_400_000
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 

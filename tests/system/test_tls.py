@@ -162,6 +162,7 @@ def last_round(settings: Settings) -> int:
     return decode_release(records[-1].value or b"").round if records else 0
 
 
+@pytest.mark.apache("logins")
 def test_a_whole_system_runs_over_tls(site: Site, topic_prefix: str, access: str, tmp_path: Path) -> None:
     """Given a budget, checked, counted, verified, lost, rebuilt and read, by the commands that a user would run."""
     settings = site.settings(topic_prefix, access)
@@ -188,6 +189,7 @@ def test_a_whole_system_runs_over_tls(site: Site, topic_prefix: str, access: str
     assert PASSWORD not in releases + certificate
 
 
+@pytest.mark.apache("logins")
 def test_kafka_lets_nobody_in_without_what_it_asks_for(site: Site, access: str) -> None:
     """The fixture is what it says: else the tests above would prove nothing."""
     settings = site.settings("s", access)
@@ -222,6 +224,7 @@ def test_redis_lets_nobody_in_without_what_it_asks_for(site: Site, monkeypatch: 
 _REDIS_FILES = ("redis_ca_file", "redis_client_cert", "redis_client_key")
 
 
+@pytest.mark.apache("logins")
 def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     site: Site, topic_prefix: str, access: str, server: str, tmp_path: Path
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     assert PASSWORD not in told
 
 
+@pytest.mark.apache("logins")
 def test_a_certificate_for_another_address_is_not_believed(site: Site) -> None:
     """TLS without a look at the name would let in everybody whom the authority has ever certified."""
     elsewhere = site.redis.replace("127.0.0.1", "localhost")

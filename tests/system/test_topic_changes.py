@@ -16,6 +16,8 @@ from tests.system.test_metrics import get
 from tests.system.test_running_log import asleep
 from tests.system.waiting import wait_until
 
+pytestmark = pytest.mark.apache("topics")
+
 REFUSED = 2
 Change = Callable[[Stream, str], None]
 

@@ -25,13 +25,6 @@ from tests.system.ticking import MakeStream, open_epoch
 from tests.system.waiting import wait_until
 
 
-@pytest.fixture
-def apache(request: pytest.FixtureRequest) -> None:
-    """Only on a broker that removes records and knows transactions."""
-    if request.config.getoption("kafka") != "apache":
-        pytest.skip("the embedded broker removes nothing and has no transactions")
-
-
 def forget(stream: Stream, partition: int, before: int) -> None:
     """What retention does: the first records of a partition are removed."""
     with KafkaAdminClient(bootstrap_servers=stream.settings.kafka) as admin:
@@ -60,6 +53,7 @@ class WithoutLeader:
         return self._admin.list_partition_offsets(asked, *more)
 
 
+@pytest.mark.apache("offsets")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_partition_that_nobody_leads_repeats_its_last_offset_and_holds_up_no_other(
     spread: MakeStream, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -104,7 +98,7 @@ def test_idle_and_overloaded_partitions_give_what_the_log_gives(spread: MakeStre
             assert verify_epoch(stream.settings, redis).certificate.verdict == Verdict.IDENTICAL
 
 
-@pytest.mark.usefixtures("apache")
+@pytest.mark.apache("retention", alone=True)
 @pytest.mark.parametrize("while_it_runs", [True, False])
 def test_a_partition_that_comes_without_its_beginning_stops_the_stream(
     spread: MakeStream, while_it_runs: bool
@@ -156,7 +150,7 @@ def transaction(stream: Stream, name: str, *values: tuple[int, bytes]) -> Iterat
     yield producer
 
 
-@pytest.mark.usefixtures("apache")
+@pytest.mark.apache("transactions", alone=True)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_aborted_counts_nowhere_and_what_is_open_waits(spread: MakeStream, kind: str) -> None:
     """Each partition ends where the broker calls it stable, though later records of others are there."""
@@ -203,7 +197,7 @@ def foreign(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> It
         yield stream
 
 
-@pytest.mark.usefixtures("apache")
+@pytest.mark.apache("retention", alone=True)
 def test_another_teams_retention_that_passes_what_was_counted_is_weaker_and_no_end(foreign: Stream) -> None:
     foreign.spread([event("milk")] * 6, PARTITIONS)
     forget(foreign, 2, before=5)
@@ -215,7 +209,7 @@ def test_another_teams_retention_that_passes_what_was_counted_is_weaker_and_no_e
     assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 15, "milk": 6}
 
 
-@pytest.mark.usefixtures("apache")
+@pytest.mark.apache("retention", alone=True)
 def test_what_it_removes_before_it_was_counted_stops_the_stream(foreign: Stream) -> None:
     foreign.spread([event("milk")] * 6, PARTITIONS)
     forget(foreign, 2, before=6)
@@ -223,7 +217,7 @@ def test_what_it_removes_before_it_was_counted_stops_the_stream(foreign: Stream)
     assert "is not the log that was counted" in foreign.refusal()
 
 
-@pytest.mark.usefixtures("apache")
+@pytest.mark.apache("retention", alone=True)
 def test_a_topic_made_anew_that_has_forgotten_as_much_is_another_one(foreign: Stream) -> None:
     records = [each for number in range(PARTITIONS) for each in foreign.events(number)]
     foreign.rewrite(foreign.settings.events, [*records, *records])

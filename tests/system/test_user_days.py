@@ -143,7 +143,6 @@ def test_an_epoch_at_its_horizon_leaves_the_rest_of_the_day(make: MakeStream) ->
         assert second[0][:10] > first[-1][:10]
 
 
-@pytest.mark.same_on_any_broker("ledgers are in Redis")
 def test_days_are_never_mixed_with_another_unit_or_another_zone(make: MakeStream) -> None:
     with make() as stream:
         with stream.redis() as redis:

@@ -163,6 +163,7 @@ def test_killed_again_and_again_the_program_leaves_nothing_out(
     assert bare(records(stream), topic_prefix) == bare(records(whole), whole.settings.stream)
 
 
+@pytest.mark.apache("roles")
 def test_it_follows_a_worker_and_ends_in_peace(
     kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
 ) -> None:
