@@ -58,9 +58,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a test does in this process wait for a broker that stands still, as a worker does by trying again."""
+def patient_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let what a test does in this process wait for a broker that stands still, as a worker does by trying again.
+
+    And let it keep the clients that it borrows, as a worker does while it starts: to connect takes longest.
+    """
     monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 60_000)
+    with clients.kept_clients():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,11 @@ def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Ite
         yield stream
 
 
+@pytest.fixture(autouse=True)
+def patient_clients() -> None:
+    """Clients are counted here, so none is kept without being told."""
+
+
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many clients of each kind this process has made."""
@@ -135,7 +140,7 @@ def test_a_flipped_bit_of_any_key_is_refused_whatever_the_standby_has_read(strea
     stream.feed(some_events(30, seed=1))
     assert stream.run(until_round=30) == 0
     random, unread = Random(3), (b"}:fence", b"}:lease")
-    with stream.redis() as redis:
+    with stream.redis() as redis, clients.kept_clients():
         for name, whole in stream.redis_keys().items():
             if not name.endswith(unread):
                 earlier = rehearsed(stream, redis)
