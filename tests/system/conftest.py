@@ -3,9 +3,8 @@
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -108,14 +107,22 @@ def topic_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+def make_stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+    """Makes the stream of a test, with settings of its own."""
+    return lambda **changed: small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed)
+
+
+@pytest.fixture
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    """The stream of a test, with the settings of all."""
+    with make_stream() as stream:
+        yield stream
+
+
+@pytest.fixture
+def ticking(make_stream: MakeStream) -> MakeStream:
     """Streams whose rounds end by barriers, which their workers write."""
-
-    def stream(**changed: Any) -> AbstractContextManager[Stream]:
-        settings = {"checkpoint_every": "3", **TICKS, **changed}
-        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings)
-
-    return stream
+    return lambda **changed: make_stream(**{"checkpoint_every": "3", **TICKS, **changed})
 
 
 @pytest.fixture
@@ -125,15 +132,10 @@ def by_hand(ticking: MakeStream) -> MakeStream:
 
 
 @pytest.fixture
-def spread(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
+def spread(make_stream: MakeStream) -> MakeStream:
     """Streams over three partitions, whose barriers the test writes."""
-    return lambda **changed: small_stream(
-        kafka,
-        redis_url,
-        topic_prefix,
-        tmp_path,
-        **{"partitions": PARTITIONS, "write_barriers": False, "horizon": 4095, **changed},
-    )
+    own = {"partitions": PARTITIONS, "write_barriers": False, "horizon": 4095}
+    return lambda **changed: make_stream(**{**own, **changed})
 
 
 class KafkaOfOneTest(Protocol):

@@ -313,6 +313,11 @@ class Stream(StreamTopics):
                 assert (ours.name, ours.version) == (theirs.name, theirs.version)
                 np.testing.assert_array_equal(theirs.cells, ours.cells)
 
+    def stop(self, worker: AnyWorker) -> None:
+        """Ask a worker to end, which it does in peace."""
+        worker.terminate()
+        assert ended(worker) == 0, self.logged()
+
     def stop_all(self) -> None:
         """End what a test left running."""
         for worker in self.workers:

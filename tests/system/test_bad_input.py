@@ -16,7 +16,8 @@ from stream_dp.verification.verify import Verdict
 from tests.dev.batches import batch, crc_again
 from tests.dev.line import Line
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 from tests.system.waiting import GIVE_UP_SECONDS
 
 LARGEST_RECORD = (
@@ -75,10 +76,8 @@ GOOD: dict[str, bytes] = {
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, horizon=16_383, batch_rounds=500, checkpoint_every="2000"
-    ) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(horizon=16_383, batch_rounds=500, checkpoint_every="2000") as stream:
         yield stream
 
 
@@ -169,8 +168,7 @@ def test_batches_that_decompress_to_far_more_than_they_are_do_not_end_the_worker
     stream.feed([event("tea")])
     stream.wait_until_round(rounds, worker)
     assert most_memory(worker.pid) < idle + 400_000_000
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
     state = stream.checkpoint().state
     assert dict(zip(state.labels, state.counts.tolist(), strict=True)) == {"tea": 3, "large": 60}

@@ -37,8 +37,7 @@ def test_a_writer_that_is_killed_is_started_again(ticking: MakeStream) -> None:
         reached = max(times(stream))
         stream.wait_until_round(reached + 3, worker)
         assert "the process that writes barriers has ended (-9): starting it again" in stream.logged()
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert stream.writers() == []
         assert stream.run(until_round=stream.uninterrupted()[0].round, write_barriers=False) == 0
         stream.check_everything()
@@ -81,8 +80,7 @@ def test_a_writer_that_slept_writes_barriers_that_are_passed_over_until_it_has_l
 
         stream.wait_until(stale, worker)
         stream.wait_until(lambda: stream.barrier().number >= last + 3, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert stream.run(until_round=stream.uninterrupted()[0].round, write_barriers=False) == 0
         stream.check_everything()
         dues = [each["due"] for each in map(vars_of, stream.barrier_records()) if each]
@@ -100,8 +98,7 @@ def test_two_workers_writers_make_one_chain(ticking: MakeStream) -> None:
         reached = max(times(stream))
         stream.wait_until(lambda: max(times(stream)) >= reached + 5, newer)
         assert ended(older) == REFUSED
-        newer.terminate()
-        assert ended(newer) == 0
+        stream.stop(newer)
         assert stream.run(until_round=stream.uninterrupted()[0].round, write_barriers=False) == 0
         stream.check_everything()
 
@@ -124,8 +121,7 @@ def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStr
         stream.wait_until_round(8, worker)
         running: list[AnyWorker] = [*apart, worker]
         for process in running:
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
+            stream.stop(process)
         assert stream.writers() == []
         assert stream.run(until_round=stream.uninterrupted()[0].round) == 0
         stream.check_everything()
@@ -144,8 +140,7 @@ def test_barriers_of_several_partitions_are_written_apart_too(spread: MakeStream
         worker = stream.start()
         stream.wait_until_round({"per-event": 24, "every-3": 8}[kind], worker)
         for process in (apart, worker):
-            process.terminate()
-            assert ended(process) == 0, stream.logged()
+            stream.stop(process)
         stream.check_everything()
 
 

@@ -10,7 +10,6 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import event, some_events
-from tests.system.streams import ended
 from tests.system.ticking import MakeStream, open_epoch, times
 
 
@@ -26,8 +25,7 @@ def test_epochs_go_on_with_the_next_barrier_and_idle_rounds_belong_to_one_of_the
             stream.close_rounds(1_000 * number)
         worker = stream.start()
         stream.wait_until(lambda: times(stream, 4).keys() == {1}, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         for epoch, dues in enumerate(((1, 2, 3), (4, 5, 6), (7, 8, 9), (10,)), 1):
             told = {number: iso_timestamp(1_000 * due) for number, due in enumerate(dues, 1)}
             assert times(stream, epoch) == told
@@ -64,8 +62,7 @@ def test_a_new_epoch_goes_on_with_the_next_barrier_or_with_the_first_again(
         dues = (1_000, 2_000, 3_000, 4_000, 5_000, 6_000) if recount else (5_000, 6_000)
         told = {number: iso_timestamp(due) for number, due in enumerate(dues, 1)}
         stream.wait_until(lambda: times(stream, 2) == told, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert list(times(stream)) == [1, 2, 3, 4]
         with stream.redis() as client:
             for epoch, rounds in ((1, 4), (2, len(dues))):
@@ -91,8 +88,7 @@ def test_a_lost_key_begins_another_chain_which_the_old_barriers_are_no_part_of(b
         stream.feed([event("tea")])
         stream.close_rounds(500, 600)  # of a chain of its own: nothing holds it to the times of the old one
         stream.wait_until(lambda: list(times(stream, 2)) == [1, 2], worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert times(stream, 2) == {1: iso_timestamp(500), 2: iso_timestamp(600)}
         first, second = [opened.epoch.after_barrier for opened in EpochJournal(stream.settings).opened]
         assert first is not None
@@ -123,8 +119,7 @@ def test_barriers_that_were_counted_and_are_gone_stop_the_stream_and_a_new_epoch
         stream.feed([event("tea")])
         stream.close_rounds(3_000)
         stream.wait_until(lambda: list(times(stream, 2)) == [1], worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
 
 
 @pytest.mark.apache("offsets")
@@ -139,5 +134,4 @@ def test_an_events_topic_that_was_made_anew_begins_another_chain_with_the_next_e
         worker = stream.start(new_epoch=NewEpoch())
         stream.feed(some_events(5, seed=2))
         stream.wait_until(lambda: len(times(stream, 2)) >= 3, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)

@@ -1,7 +1,6 @@
 """The changes topic on real servers: it follows a worker from epoch to epoch, and a writer that died goes on."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +15,8 @@ from stream_dp.releases.release import decode_release
 from stream_dp.workers.resume import NewEpoch
 from tests.releases.test_changes import applied
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 
 
@@ -59,9 +59,9 @@ def check(stream: Stream) -> None:
 
 @pytest.mark.apache("roles")
 def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+    with make_stream(delta=0.1) as stream:
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         name = stream.settings.stream
@@ -78,8 +78,7 @@ def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
         stream.wait_until_logged("epoch 2")
         stream.feed(some_events(20, seed=3))
         stream.wait_until(lambda: (2, 20) in released(stream), worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         with ChangesWriter(kafka, name) as writer:
             write_all(writer, stream)
         check(stream)
@@ -88,9 +87,9 @@ def test_changes_follow_the_releases_and_go_on_after_the_writer_died(
 
 
 def test_a_change_of_which_only_a_part_was_written_is_written_again(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+    with make_stream(delta=0.1) as stream:
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         name = stream.settings.stream

@@ -21,7 +21,7 @@ from stream_dp.events.mapping.mapping import Mapping
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.planning.comparison import compared_name
-from tests.system.streams import Stream, ended
+from tests.system.streams import Stream
 
 SCHEMA = {
     "type": "record",
@@ -109,8 +109,7 @@ def test_from_a_topic_to_releases(kafka: str, redis_url: str, orders: str, tmp_p
         assert done.exit_code == 0, done.output
     worker = stream.start()
     stream.wait_until_round(150, worker)  # behind the first test
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert {"tea", "milk"} == set(json.loads(stream.releases()[-1].value or b"")["labels"])
 
 

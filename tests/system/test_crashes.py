@@ -8,13 +8,13 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.system.example_events import some_events
 from tests.system.soak import kills
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, ended
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import STEPS, Kill
 
 KILLED = -signal.SIGKILL
@@ -30,8 +30,8 @@ FIRST = [
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, horizon=16_383) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(horizon=16_383) as stream:
         yield stream
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamage
 from stream_dp.verification.rebuild import rebuild
 from stream_dp.workers.resume import NewEpoch, resume
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 ROUNDS = 40
 # Far above what noise could hide, and not the same.
@@ -21,9 +21,9 @@ COMMON = [event("tea", "milk")] * 30 + [event("tea")] * 10
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
     """A stream that has stopped after 40 rounds, all of whose labels are released."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+    with make_stream() as stream:
         stream.feed(COMMON)
         assert stream.run(until_round=ROUNDS) == 0
         yield stream
@@ -100,10 +100,8 @@ def test_an_epoch_that_is_not_the_one_on_record_is_refused(stream: Stream) -> No
             start(stream, redis)
 
 
-def test_between_two_releases_their_labels_are_compared(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, release="every-30") as stream:
+def test_between_two_releases_their_labels_are_compared(make_stream: MakeStream) -> None:
+    with make_stream(release="every-30") as stream:
         stream.feed(COMMON)
         assert stream.run(until_round=30) == 0
         right, key = stream.checkpoint(), stream.key()

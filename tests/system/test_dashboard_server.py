@@ -27,7 +27,8 @@ from tests.dashboard.viewer import Viewer
 from tests.example_releases import release
 from tests.releases.topic_in_memory import parts_of
 from tests.system.conftest import KafkaOfOneTest
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 VIEWERS = 100
@@ -193,10 +194,10 @@ def test_what_it_shows_is_what_the_topic_holds_also_after_a_restart(
 
 @pytest.mark.parametrize("schedule", ["every-7", "every-250ms"])
 def test_of_a_stream_that_releases_few_rounds_it_shows_a_trend_and_every_round(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, schedule: str
+    make_stream: MakeStream, kafka: str, topic_prefix: str, tmp_path: Path, schedule: str
 ) -> None:
     """A worker, ten to a hundred rounds a second, and a dashboard that comes afterwards."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, release=schedule) as stream:
+    with make_stream(release=schedule) as stream:
         published, rng = 1_769_860_800_000, random.Random(3)
         events = []
         for number, value in enumerate([b'{"items": ["tea"]}'] * 700):

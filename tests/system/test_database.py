@@ -24,7 +24,7 @@ from tests.example_releases import release
 from tests.kafka_connect.worker import ConnectWorker, kafka_connect
 from tests.postgresql import Database, postgresql
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.waiting import wait_until
 
 pytestmark = pytest.mark.apache("beside", alone=True)
@@ -115,8 +115,7 @@ def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
             stream.wait_until_round(until, worker)
             assert newest().labels
             sink.await_equal(stream, newest)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         before = set(newest().labels)
         worker = stream.start(new_epoch=NewEpoch(without_labels=True))
         stream.wait_until_logged("epoch 2")

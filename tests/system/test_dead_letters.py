@@ -23,15 +23,16 @@ from stream_dp.kafka import log
 from stream_dp.sinks import sending
 from stream_dp.sinks.dead_letters import why_unwritable
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
 from tests.system.test_bad_input import is_bad
+from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, run_worker
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="200ms") as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(checkpoint_every="200ms") as stream:
         yield stream
 
 
@@ -103,8 +104,7 @@ def test_releases_go_on_while_dead_letters_may_not_be_written(
         stream.wait_until_saved(120)
         assert stream.dead_letters(at_least=0) == []
     check_that_letters_came(stream)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
 
 
@@ -122,6 +122,5 @@ def test_releases_go_on_when_the_dead_letter_topic_is_deleted(stream: Stream) ->
     stream.wait_until_saved(80)
     log.create_topics(stream.settings.kafka_address, topic)
     check_that_letters_came(stream)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()

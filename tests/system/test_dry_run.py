@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,12 +11,13 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
 from tests.system.example_events import event
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, unmetered=False, epsilon=2.0) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(unmetered=False, epsilon=2.0) as stream:
         yield stream
 
 

@@ -1,8 +1,5 @@
 """What an epoch is charged: its budget, on whose account, and until where in the log."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -22,13 +19,7 @@ from stream_dp.store.noise_key import noise_key
 from stream_dp.workers.resume import NewEpoch, take_over
 from tests.system.epoch_steps import REFUSED, charges, releases, run_epoch
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
+from tests.system.streams import Stream, ended
 
 
 def test_a_recount_is_charged_on_top(stream: Stream) -> None:
@@ -150,8 +141,7 @@ def test_a_new_epoch_over_another_log_ends_no_charge(stream: Stream, left: int, 
     stream.wait_until(
         lambda: len(releases(stream, 2)) >= len(stream.events()) - (0 if recount else left), worker
     )
-    worker.terminate()
-    assert ended(worker) == 0, stream.logged()
+    stream.stop(worker)
     first, second = charges(stream)
     assert (first.first_offset, first.end_offset) == (0, None)
     assert (second.first_offset, second.end_offset) == (0 if recount else left, None)
@@ -161,8 +151,7 @@ def test_a_new_epoch_over_another_log_ends_no_charge(stream: Stream, left: int, 
     assert "it is not known how far epoch 1 has counted" in stream.logged()
     worker = stream.start()
     stream.wait_until_logged("epoch 2, round", times=2)
-    worker.terminate()
-    assert ended(worker) == 0, stream.logged()
+    stream.stop(worker)
 
 
 @pytest.mark.parametrize("left", [0, 15])

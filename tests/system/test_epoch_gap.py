@@ -3,7 +3,6 @@
 import os
 import pty
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,34 +11,27 @@ from stream_dp.epochs.gap import gap_of, lost_epoch
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
-from stream_dp.privacy.composition import Charge
 from stream_dp.releases.release import decode_release
-from stream_dp.store.ledger import Ledger
 from stream_dp.workers.resume import NewEpoch
+from tests.system.epoch_steps import charges
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, ended
+from tests.system.ticking import MakeStream
 
 ROUNDS = ("per-event", "every-4")
 RELEASED, SINCE = 40, 13
 
 
 @pytest.fixture(params=ROUNDS)
-def stream(
-    request: pytest.FixtureRequest, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> Iterator[Stream]:
+def stream(make_stream: MakeStream, request: pytest.FixtureRequest) -> Iterator[Stream]:
     """Everything that Redis held is lost, the key included; some records came since the last release."""
     size = 1 if request.param == "per-event" else 4
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, rounds=request.param) as stream:
+    with make_stream(rounds=request.param) as stream:
         stream.feed(some_events(RELEASED, seed=1))
         assert stream.run(until_round=RELEASED // size) == 0
         stream.feed(some_events(SINCE, seed=2))
         stream.restore_keys({})
         yield stream
-
-
-def charges(stream: Stream) -> list[Charge]:
-    with stream.redis() as client:
-        return Ledger(client, stream.settings.data_source).charges()
 
 
 def opened_with(stream: Stream, wish: NewEpoch) -> int:
@@ -50,8 +42,7 @@ def opened_with(stream: Stream, wish: NewEpoch) -> int:
     stream.wait_until(
         lambda: {decode_release(record.value or b"").epoch for record in stream.releases()} == {1, 2}, worker
     )
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     [first, second] = EpochJournal(stream.settings).opened
     assert EpochJournal(stream.settings).closed[1].end_unknown
     found = charges(stream)
@@ -85,10 +76,8 @@ def test_the_gap_is_known_before_the_worker_starts(stream: Stream) -> None:
     assert (gap.epoch, gap.begin, gap.end, gap.records) == (1, (RELEASED,), (RELEASED + SINCE,), SINCE)
 
 
-def test_an_epoch_that_can_be_counted_to_its_end_is_not_lost(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream, stream.redis() as redis:
+def test_an_epoch_that_can_be_counted_to_its_end_is_not_lost(make_stream: MakeStream) -> None:
+    with make_stream() as stream, stream.redis() as redis:
         assert lost_epoch(stream.settings, redis) is None
         stream.feed(some_events(20, seed=4))
         assert stream.run(until_round=20) == 0
@@ -98,10 +87,10 @@ def test_an_epoch_that_can_be_counted_to_its_end_is_not_lost(
 
 
 @pytest.fixture
-def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def ticking(make_stream: MakeStream) -> Iterator[Stream]:
     """Rounds that barriers end; the third has no event, and all that Redis held is lost after it."""
     settings = {"rounds": "ticks", "write_barriers": False}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **settings) as stream:
+    with make_stream(**settings) as stream:
         worker = stream.start()
         stream.wait_until_logged("epoch 1, round 0")
         for due in (1_000, 2_000):
@@ -109,8 +98,7 @@ def ticking(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> It
             stream.close_rounds(due)
         stream.close_rounds(3_000)
         stream.wait_until_round(3, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         stream.feed(some_events(SINCE, seed=4))
         yield stream
 
@@ -152,9 +140,9 @@ def test_where_no_one_barrier_is_that_of_the_last_release_it_is_refused(
 
 @pytest.mark.parametrize(("answer", "begun"), [(b"y\n", RELEASED), (b"n\n", RELEASED + SINCE)])
 def test_on_a_terminal_the_operator_is_asked(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, answer: bytes, begun: int
+    make_stream: MakeStream, kafka: str, answer: bytes, begun: int
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+    with make_stream() as stream:
         stream.feed(some_events(RELEASED, seed=1))
         assert stream.run(until_round=RELEASED) == 0
         stream.feed(some_events(SINCE, seed=2))
@@ -165,8 +153,7 @@ def test_on_a_terminal_the_operator_is_asked(
         stream.wait_until(lambda: "13 records lie in between" in stream.logged(), worker)
         os.write(ours, answer)
         stream.wait_until(lambda: "epoch 2, round" in stream.logged(), worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         os.close(ours)
         os.close(theirs)
         assert EpochJournal(stream.settings).opened[1].epoch.first_offset == begun

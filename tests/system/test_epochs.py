@@ -1,7 +1,6 @@
 """Epochs on real servers: opened, counted to their end, closed, and never begun again on another log."""
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,8 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import REFUSED, charges, lose_state, releases, run_epoch
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.streams import Stream, ended, wake_up
 from tests.system.worker_process import Kill, Pause
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def test_a_new_epoch_counts_on_where_the_old_one_ends(stream: Stream) -> None:
@@ -35,8 +28,7 @@ def test_a_new_epoch_counts_on_where_the_old_one_ends(stream: Stream) -> None:
     stream.wait_until_logged("epoch 2, round")
     stream.feed(some_events(25, seed=11))
     stream.wait_until(lambda: len(releases(stream, 2)) >= 25, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert [len(releases(stream, number)) for number in (1, 2)] == [80, 25]
     assert releases(stream, 1)[0].nonce != releases(stream, 2)[0].nonce
     first, second = charges(stream)
@@ -76,8 +68,7 @@ def test_lost_for_good_a_stream_goes_on_in_a_new_charged_epoch(stream: Stream, k
     stream.wait_until_logged("epoch 2, round")
     stream.feed(some_events(10, seed=18))
     stream.wait_until(lambda: len(releases(stream, 2)) >= 10, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert "it is not known how far epoch 1 has counted" in stream.logged()
     assert [(charge.first_offset, charge.end_offset) for charge in charges(stream)] == [(0, None), (30, None)]
 
@@ -92,8 +83,7 @@ def test_a_log_made_anew_that_ends_before_the_last_epoch_began_goes_on_at_its_en
     stream.wait_until_logged("epoch 3, round")
     stream.feed(some_events(5, seed=32))
     stream.wait_until(lambda: len(releases(stream, 3)) >= 5, worker)
-    worker.terminate()
-    assert ended(worker) == 0, stream.logged()
+    stream.stop(worker)
     made = [(charge.first_offset, charge.end_offset) for charge in charges(stream)]
     assert made == [(0, 30), (30, None), (10, None)]
 
@@ -140,8 +130,7 @@ def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -
     assert ended(zombie) == REFUSED
     stream.feed(some_events(10, seed=22))
     stream.wait_until(lambda: len(releases(stream, 2)) >= 30, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert max(release.round for release in releases(stream, 1)) == 60
     by_round: dict[int, Release] = {}
     for release in releases(stream, 1):
@@ -150,8 +139,7 @@ def test_a_zombie_of_a_closed_epoch_sends_nothing_past_its_end(stream: Stream) -
     stream.wait_until_logged(
         "epoch 2, round 30"
     )  # what the zombie has sent in between does not confuse a restart
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
 
 
 @pytest.mark.parametrize("after", [False, True])

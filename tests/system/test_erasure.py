@@ -1,7 +1,6 @@
 """One person is taken out of the topics and out of Redis, with the commands of docs/operations/erasure.md."""
 
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,7 +14,8 @@ from stream_dp.store.ledger import Ledger
 from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges, run_epoch
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 PERSON, ONLY_THEIRS = b"c7-is-their-name", b"only-they-bought-this"
 
@@ -49,10 +49,10 @@ def everything(stream: Stream, *topics: str) -> bytes:
 
 
 def test_a_person_is_erased_from_topics_and_redis_and_the_stream_goes_on(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
     section = EventsSection(topic=f"{topic_prefix}-orders", items="sku", user="customer")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         old, into = stream.settings.events, f"{topic_prefix}-orders-2"
         others = [order(b"c%d" % number, b"tea") for number in range(100, 160)]
         stream.feed(
@@ -62,8 +62,7 @@ def test_a_person_is_erased_from_topics_and_redis_and_the_stream_goes_on(
         stream.wait_until_round(63, worker)
         held = run(stream, "erase", "--user", PERSON.decode(), "--to", into)
         assert (held.exit_code, "stop it and its standbys first" in held.output) == (2, True)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         stream.dead_letters(at_least=1)
         assert PERSON in everything(stream, old, stream.settings.dead_letters)
         assert ONLY_THEIRS in everything(stream)
@@ -94,11 +93,9 @@ def test_a_person_is_erased_from_topics_and_redis_and_the_stream_goes_on(
             assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
 
 
-def test_a_condition_erases_what_it_holds_for(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_a_condition_erases_what_it_holds_for(make_stream: MakeStream, kafka: str, topic_prefix: str) -> None:
     section = EventsSection(topic=f"{topic_prefix}-orders", items="sku")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         stream.feed([order(b"c1", b"tea"), order(b"c2", b"tea"), b'{"sku": "milk"}'], key=b"k")
         into = f"{topic_prefix}-orders-2"
         done = run(stream, "erase", "--where", "customer == 'c2'", "--to", into, "--json")
@@ -110,11 +107,9 @@ def test_a_condition_erases_what_it_holds_for(
         assert "one of the two: --user NAME or --where PATH" in " ".join(refused.output.split())
 
 
-def test_two_mappings_are_compared_on_records(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_two_mappings_are_compared_on_records(make_stream: MakeStream, topic_prefix: str) -> None:
     section = EventsSection(topic=f"{topic_prefix}-orders", items="sku", user="customer")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         new = [b'{"customer": "c2", "article": "secret"}'] * 3
         stream.feed([*[order(b"c1", b"tea")] * 5, *new, b"{"], key=b"k")
         assert "has no epoch yet" in run(stream, "mapping", "compare").output

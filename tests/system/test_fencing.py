@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +12,11 @@ from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.fence import Fenced
 from stream_dp.workers.histogram import Worker
 from tests.system.example_events import some_events
-from tests.system.streams import AnyWorker, Stream, ended, small_stream, status_of, wake_up
+from tests.system.streams import AnyWorker, Stream, ended, status_of, wake_up
 from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill, Pause
 
 REFUSED = 2
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def rounds_released(stream: Stream) -> list[int]:
@@ -42,8 +34,7 @@ def test_the_older_of_two_workers_stops_at_its_next_checkpoint(stream: Stream) -
     assert "another worker has taken this stream over" in stream.logged()
     assert "never retrieved" not in stream.logged()
     stream.wait_until_round(200, newer)
-    newer.terminate()
-    assert ended(newer) == 0
+    stream.stop(newer)
     stream.check_everything()
 
 
@@ -62,8 +53,7 @@ def test_workers_that_start_while_events_arrive_take_over_one_from_the_other(str
     (last,) = running(stream)  # the last to take over, which need not be the last that was started
     assert {status_of(worker) for worker in stream.workers if worker is not last} == {REFUSED}
     stream.wait_until_round(720, last)
-    last.terminate()
-    assert ended(last) == 0
+    stream.stop(last)
     assert "published" not in stream.logged()
     assert "reproduce" not in stream.logged()
     stream.check_everything()
@@ -87,8 +77,7 @@ def test_what_the_older_one_releases_during_a_takeover_is_no_damaged_log(
     stream.feed(some_events(50, seed=8))
     wake_up(newer)
     stream.wait_until_round(100)
-    newer.terminate()
-    assert ended(newer) == 0
+    stream.stop(newer)
     stream.check_everything()
 
 
@@ -116,8 +105,7 @@ def test_a_zombie_that_wakes_up_cannot_checkpoint_and_sends_nothing_new(
     wake_up(zombie)
     assert ended(zombie) == REFUSED
     assert "never retrieved" not in stream.logged()
-    successor.terminate()
-    assert ended(successor) == 0
+    stream.stop(successor)
     stream.check_everything()
     if asleep_at == "send a batch":
         assert len(stream.releases()) > before, "the zombie was to send what its successor had sent already"
@@ -144,8 +132,7 @@ def test_two_workers_that_open_a_stream_at_once_agree_on_one_epoch(stream: Strea
     stream.wait_until_round(40, winner)
     wake_up(loser)
     assert ended(loser) == REFUSED
-    winner.terminate()
-    assert ended(winner) == 0
+    stream.stop(winner)
     assert list(range(1, 41)) == rounds_released(stream)
     stream.check_everything()
 

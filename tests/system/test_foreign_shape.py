@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from pathlib import Path
 
 from stream_dp.config.events_section import EventsSection
 from stream_dp.epochs.registry import default_ledger
@@ -14,8 +13,8 @@ from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.leaks import leaks
 from tests.system.soak import foreign_records
-from tests.system.streams import Stream, small_stream
-from tests.system.ticking import open_epoch
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 
 PARTITIONS, SEGMENTS, ITEMS = 12, 20, 4
@@ -57,7 +56,7 @@ def counted_by_hand(records: list[Record]) -> Counter[str]:
 
 
 def test_rounds_are_exact_and_every_broken_record_is_accounted_for(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, topic_prefix: str
 ) -> None:
     records = orders(foreign_records(), random.Random(3))
     section = EventsSection(topic=f"{topic_prefix}-orders", items="lines[*].sku")
@@ -68,7 +67,7 @@ def test_rounds_are_exact_and_every_broken_record_is_accounted_for(
         "items_per_event": ITEMS,
     }
     changed = {"mapping": section, "checkpoint_every": "3", **settings}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+    with make_stream(**changed) as stream:
         open_epoch(stream)
         size = len(records) // SEGMENTS
         for number in range(1, SEGMENTS + 1):

@@ -4,7 +4,6 @@ import json
 import signal
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,11 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, ended
 from tests.system.test_standby import READY, WORKS
 from tests.system.test_user_days import FIRST, HOUR, OWN, ZONE, open_for_all_days
 from tests.system.test_verify_commands import run
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import STEPS_OF_A_TEST, Kill
 
 APART = 20
@@ -47,9 +47,9 @@ FOUND: dict[str, Any] = {
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
     """Checkpoints come before, at and behind tests."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **FOUND) as stream:
+    with make_stream(**FOUND) as stream:
         yield stream
 
 
@@ -69,8 +69,7 @@ def test_whatever_dies_at_a_test_the_releases_are_those_of_a_worker_that_never_s
     stream.feed(some_events(4 * APART, seed=2))  # there are two more tests at least
     assert ended(active) == KILLED
     stream.wait_until_round(8 * APART + 5, waiting)
-    waiting.terminate()
-    assert ended(waiting) == 0
+    stream.stop(waiting)
     stream.check_everything()
     releases = stream.releases()
     last = decode_release(releases[-1].value or b"")
@@ -106,24 +105,20 @@ def check_found(stream: Stream, until_round: int) -> None:
     stream.check_everything()
 
 
-def test_users_are_counted_once_whatever_dies_at_a_test(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_users_are_counted_once_whatever_dies_at_a_test(make_stream: MakeStream) -> None:
     """What a user has used up before a test is used up after it, also where the test found the label meanwhile."""
     changed = {**FOUND, "unit": "user", "items_per_user": 3}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+    with make_stream(**changed) as stream:
         stream.feed(some_events(8 * APART + 5, seed=3, users=90))
         for kill in [*KILLS, *AROUND]:
             assert stream.run(kill) == KILLED, f"{kill} was never reached:\n{stream.logged()}"
         check_found(stream, 8 * APART + 5)
 
 
-def test_days_of_users_go_on_whatever_dies_at_a_test(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_days_of_users_go_on_whatever_dies_at_a_test(make_stream: MakeStream) -> None:
     """Tests come every three rounds and days end every four, so each round of a day has its test."""
     changed = {**FOUND, **OWN, "discover": "every-3", "checkpoint_every": "2"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+    with make_stream(**changed) as stream:
         open_for_all_days(stream)
         events = iter(some_events(2_000, seed=4, users=30))
         for day in range(FIRST, FIRST + 12):

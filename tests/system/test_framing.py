@@ -9,6 +9,7 @@ from stream_dp.events.record import Record
 from tests.system.batch_headers import Batch, batches_of
 from tests.system.example_events import event, some_events
 from tests.system.streams import Stream, small_stream
+from tests.system.ticking import MakeStream
 
 BACKLOG, DIFFERING, ROUNDS_AT_ONCE = 3_000, 777, 100
 SETTINGS = {"horizon": 4095, "batch_rounds": ROUNDS_AT_ONCE, "checkpoint_every": "1000"}
@@ -59,11 +60,9 @@ def test_a_workers_batches_are_the_same_for_neighbouring_logs(
 
 
 @pytest.mark.apache("batches")
-def test_a_live_event_is_released_in_a_batch_of_its_own(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_a_live_event_is_released_in_a_batch_of_its_own(make_stream: MakeStream, kafka: str) -> None:
     """Nobody waits for the rest of a batch where the log holds no more."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **SETTINGS) as stream:
+    with make_stream(**SETTINGS) as stream:
         worker = stream.start()
         for number in range(1, 6):
             stream.feed([event("tea")])

@@ -15,7 +15,8 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 from tests.system.worker_process import Kill
 
@@ -31,9 +32,9 @@ def listed(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, listed: Path) -> Iterator[Stream]:
+def stream(make_stream: MakeStream, listed: Path) -> Iterator[Stream]:
     options = {"horizon": HORIZON, "at_horizon": "roll", "known_labels": f"file:{listed}"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **options) as stream:
+    with make_stream(**options) as stream:
         yield stream
 
 
@@ -87,8 +88,7 @@ def test_known_labels_and_totals_survive_kills_and_need_no_file_to_be_checked(
     assert stream.run(Kill("write the epoch down", 3)) < 0
     worker = stream.start()
     wait_until(lambda: len(stream.releases()) >= 40, stream.logged)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert f"are known in advance, from {listed}" in stream.logged()
     assert "must not come from the events" in stream.logged()
     values = [record.value for record in stream.releases()]
@@ -112,23 +112,21 @@ def test_known_labels_and_totals_survive_kills_and_need_no_file_to_be_checked(
     stream.feed(some_events(10, seed=2))
     worker = stream.start(standby=True)
     wait_until(lambda: len(stream.releases()) >= 50, stream.logged)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     check_totals(found(stream))
     assert [record.value for record in stream.releases()] == expected(stream)
 
 
 def test_an_epoch_that_leaves_rounds_out_carries_on_what_its_last_one_has_released(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, listed: Path
+    make_stream: MakeStream, listed: Path
 ) -> None:
     options = {"horizon": 31, "at_horizon": "roll", "known_labels": f"file:{listed}", "release": "every-7"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **options) as stream:
+    with make_stream(**options) as stream:
         stream.feed(some_events(80, seed=3))
         worker = stream.start()
         rounds = [7, 14, 21, 28, 31, 7, 14, 21, 28, 31, 7, 14]
         stream.wait_until(lambda: len(stream.releases()) >= len(rounds), worker)
-        worker.terminate()
-        assert ended(worker) == 0, stream.logged()
+        stream.stop(worker)
         releases = found(stream)
         assert [release.round for release in releases] == rounds
         check_totals(releases)

@@ -18,7 +18,8 @@ from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline, ReleasedPart
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import Kill
 
 CHECKPOINT, PUBLISHED, EVENTS = 24, 48, 60
@@ -112,17 +113,16 @@ def test_a_new_releases_topic_that_holds_nothing_of_what_was_sent_is_refused(str
 
 @pytest.mark.apache("offsets")
 def test_a_new_events_topic_is_refused_where_nothing_was_counted_that_could_be_compared(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream,
 ) -> None:
     """Its first records would be taken for those that an epoch has counted whose state is lost."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+    with make_stream() as stream:
         stream.feed(some_events(12, seed=1))
         assert stream.run(until_round=12) == 0
         stream.restore_keys({})
         worker = stream.start(new_epoch=NewEpoch())
         stream.wait_until_logged("epoch 2, round 0")
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         stream.rewrite(stream.settings.events, [Record(0, 1_000, None, event("other"))] * 20)
         assert "nothing shows that its records before offset 12" in stream.refusal()
 

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from stream_dp.verification.verify import Certificate, Verdict
 from tests.system.long_run import ITEMS, SETTINGS, TENTHS, WINDOW, LongRun, Tenth, long_run
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 ROUNDS = 2 * TENTHS * WINDOW
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="1", **SETTINGS) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(checkpoint_every="1", **SETTINGS) as stream:
         yield stream
 
 

@@ -17,7 +17,7 @@ from stream_dp.workers.resume import NewEpoch
 from tests.dashboard.running import running
 from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS, feed_segments, rounds
-from tests.system.streams import Stream, ended
+from tests.system.streams import Stream
 from tests.system.ticking import MakeStream, open_epoch
 
 SEGMENTS, MORE = 5, 2
@@ -105,8 +105,7 @@ def test_where_all_state_is_lost_the_next_epoch_counts_on_in_every_partition(
         events = 24 + (13 if from_last_release else 0)
         last = {"ticks": 2, "per-event": events, "every-3": events // 3}[kind]
         stream.wait_until(lambda: place_of_last(stream) == (2, last), worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         opened = [each.epoch.offsets for each in EpochJournal(stream.settings).opened]
         assert opened == [(0,) * PARTITIONS, released if from_last_release else gap.end]
         with stream.redis() as redis:

@@ -16,7 +16,8 @@ from stream_dp.workers.resume import NewEpoch
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import FIRST, LATER, PROTOBUF, avro, framed
 from tests.system.epoch_steps import releases
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 BROKEN = {
     b"": "the record has no value",
@@ -51,10 +52,10 @@ def check_verified(stream: Stream) -> None:
 
 @pytest.mark.apache("roles")
 def test_a_foreign_topic_is_counted_exactly_and_what_is_broken_is_accounted_for(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
     values = orders(300, seed=1)
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+    with make_stream(mapping=section(topic_prefix)) as stream:
         stream.feed(values, key=b"k")
         assert stream.run(until_round=300) == 0
         check_verified(stream)
@@ -70,9 +71,9 @@ def test_a_foreign_topic_is_counted_exactly_and_what_is_broken_is_accounted_for(
 
 
 def test_the_first_record_that_is_no_event_is_told_without_its_content(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, topic_prefix: str
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+    with make_stream(mapping=section(topic_prefix)) as stream:
         stream.feed(
             [b'{"type": "purchase", "lines": [{"sku": "tea"}]}', b'{"type": "purchase", "secret": 1}'] * 9
         )
@@ -84,10 +85,8 @@ def test_the_first_record_that_is_no_event_is_told_without_its_content(
         assert "secret" not in stream.logged()
 
 
-def test_another_mapping_is_another_epoch(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section(topic_prefix)) as stream:
+def test_another_mapping_is_another_epoch(make_stream: MakeStream, topic_prefix: str) -> None:
+    with make_stream(mapping=section(topic_prefix)) as stream:
         stream.feed([b'{"type": "purchase", "lines": [{"sku": "tea", "id": 7}]}'] * 9)
         assert stream.run(until_round=9) == 0
         other = EventsSection(topic=f"{topic_prefix}-orders", items="lines[*].id")
@@ -97,11 +96,9 @@ def test_another_mapping_is_another_epoch(
 
 
 @pytest.mark.apache("batches")
-def test_headers_that_the_mapping_reads_are_part_of_the_log(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_headers_that_the_mapping_reads_are_part_of_the_log(make_stream: MakeStream) -> None:
     mapping = EventsSection(families={"from": "$headers.shop", "sku": "sku"})
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=mapping) as stream:
+    with make_stream(mapping=mapping) as stream:
         records = [Record(0, 1, None, b'{"sku": "tea"}', headers=(("shop", b"north"),)) for _ in range(20)]
         stream.write(stream.settings.events, records)
         assert stream.run(until_round=20) == 0
@@ -113,15 +110,13 @@ def test_headers_that_the_mapping_reads_are_part_of_the_log(
 
 
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
-def test_a_schema_file_needs_no_registry(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, kind: Format
-) -> None:
+def test_a_schema_file_needs_no_registry(make_stream: MakeStream, tmp_path: Path, kind: Format) -> None:
     """Fields that were added to Protobuf later than to the file are passed over."""
     file = tmp_path / "order.schema"
     file.write_text(json.dumps(FIRST) if kind == "avro" else PROTOBUF[0])
     value = avro(0, FIRST, sku=["tea"])[5:] if kind == "avro" else b"\x0a\x03tea\x12\x05south"
     section = EventsSection(format=kind, items="sku", schema=str(file))
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         stream.feed([value] * 10 + [framed(1, value)])
         assert stream.run(until_round=11) == 0
         state = stream.checkpoint().state
@@ -134,12 +129,12 @@ def test_a_schema_file_needs_no_registry(
 
 @pytest.mark.parametrize("later", [{"schema": json.dumps(LATER)}, 404, 500])
 def test_a_registry_that_says_something_else_later_changes_nothing(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, later: Any
+    make_stream: MakeStream, later: Any
 ) -> None:
     types = {"/schemas/types": ["AVRO"]}
     with front(scripted({"/schemas/ids/7": {"schema": json.dumps(FIRST)}, **types})) as fickle:
         section = EventsSection(format="avro", items="sku || items", schema_registry=fickle.address)
-        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+        with make_stream(mapping=section) as stream:
             stream.feed([avro(7, FIRST, sku=["tea"])] * 10)
             assert stream.run(until_round=10) == 0
             fickle.answers, asked = scripted({"/schemas/ids/7": later, **types}), len(fickle.asked)
@@ -156,12 +151,12 @@ def test_a_registry_that_says_something_else_later_changes_nothing(
     [(NewEpoch(), True), (NewEpoch(without_labels=True), False), (NewEpoch(recount=True), False)],
 )
 def test_a_changed_mapping_carries_on_what_was_shown_and_nothing_else(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, wish: NewEpoch, carries: bool
+    make_stream: MakeStream, topic_prefix: str, tmp_path: Path, wish: NewEpoch, carries: bool
 ) -> None:
     """The field `old` is called `new` now; a label that was seen and never shown must be carried on by nobody."""
     before = EventsSection(topic=f"{topic_prefix}-orders", items="old")
     after = EventsSection(topic=before.topic, items="new || old")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=before) as stream:
+    with make_stream(mapping=before) as stream:
         stream.feed([b'{"old": "tea"}'] * 200 + [b'{"old": "secret"}'], key=b"k")
         assert stream.run(until_round=201) == 0
         last = releases(stream, 1)[-1]
@@ -176,8 +171,7 @@ def test_a_changed_mapping_carries_on_what_was_shown_and_nothing_else(
         stream.feed([b'{"new": "milk"}'], key=b"k")
         rounds = 202 if wish.recount else 1
         stream.wait_until(lambda: len(releases(stream, 2)) >= rounds, worker)
-        worker.terminate()
-        assert ended(worker) == 0, stream.logged()
+        stream.stop(worker)
         first = releases(stream, 2)[0]
         if carries:
             assert first.labels == ["listed", "tea"]

@@ -11,6 +11,7 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.example_events import some_events
 from tests.system.streams import small_stream
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import Kill
 
 KILLS = (
@@ -20,11 +21,9 @@ KILLS = (
 """What is released is computed again from the checkpoint before, and nothing is; test_crashes has all other steps."""
 
 
-def test_rounds_that_are_left_out_are_not_missed(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_rounds_that_are_left_out_are_not_missed(make_stream: MakeStream) -> None:
     changed = {"release": "every-7", "delta": 0.2, "checkpoint_every": "11"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **changed) as stream:
+    with make_stream(**changed) as stream:
         stream.feed(some_events(140, seed=6))
         for kill in KILLS:
             assert stream.run(kill) == -signal.SIGKILL, f"{kill} was never reached:\n{stream.logged()}"

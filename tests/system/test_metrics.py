@@ -25,7 +25,7 @@ from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import OPEN_NAMES, TOKEN, names
 from tests.system.conftest import EmbeddedKafka
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.streams import Stream, as_values, small_stream
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 Plant = Callable[[Worker], None]
@@ -200,8 +200,7 @@ def test_the_command_logs_json(stream: Stream) -> None:
     worker = stream.start_faust("-c", main, "worker", "--json", operator_token=TOKEN)
     stream.wait_until_round(30, worker)
     wait_until(lambda: get(stream.settings.metrics_address, "/readyz")[0] == 200, stream.logged)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     lines = [json.loads(line) for line in stream.logged().splitlines()]
     assert {"time", "level", "event", "logger", "stream"} <= set.intersection(*(set(line) for line in lines))
     [begun] = [line for line in lines if "epoch 1, round 0 of" in line["event"]]

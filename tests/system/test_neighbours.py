@@ -36,8 +36,8 @@ from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream
-from tests.system.ticking import open_epoch
+from tests.system.streams import Stream, small_stream
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
@@ -186,8 +186,7 @@ def test_all_that_a_worker_makes_public_is_the_same_where_an_epoch_follows_anoth
             worker = stream.start()
             stream.wait_until_logged("epoch 2, round 0")
             stream.wait_until(last_round_is(stream, BACKLOG - 1023), worker)
-            worker.terminate()
-            assert ended(worker) == 0, stream.logged()
+            stream.stop(worker)
             both.append(everything_public(stream))
             at_horizon = records[1022].timestamp
             journals = both[-1]["s.epochs/0"] + both[-1]["s.events.ledger/0"]
@@ -204,8 +203,7 @@ def test_all_that_a_worker_makes_public_is_the_same_where_barriers_end_rounds(
         with small_stream(kafka, redis_url, f"{topic_prefix}-{number}", tmp_path, **ticks) as stream:
             worker = stream.start()
             stream.wait_until_logged("epoch 1, round 0")
-            worker.terminate()
-            assert ended(worker) == 0
+            stream.stop(worker)
             for start in range(0, BACKLOG, EVENTS_OF_A_BARRIER):
                 stream.write(stream.settings.events, records[start : start + EVENTS_OF_A_BARRIER])
                 stream.close_rounds(1_700_000_000_000 + start)
@@ -235,8 +233,7 @@ def test_all_that_a_worker_makes_public_is_the_same_over_days_where_a_standby_ta
             live_days(stream, DAYS[3:], values)
             active.kill()
             stream.wait_until_round(counted, standby)
-            standby.terminate()
-            assert ended(standby) == 0, stream.logged()
+            stream.stop(standby)
             assert "this one takes over" in stream.logged()
             stream.check_everything()
             both.append(everything_public(stream, starts=2))
@@ -346,8 +343,7 @@ def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
             worker = stream.start()
             stream.wait_until_logged("epoch 3, round 0")
             stream.wait_until(last_round_is(stream, ROUNDS - 6), worker)
-            worker.terminate()
-            assert ended(worker) == 0, stream.logged()
+            stream.stop(worker)
             answer_a_job(stream)
             both.append(everything_public(stream))
             opened = EpochJournal(stream.settings, stream.key).opened
@@ -360,13 +356,13 @@ def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
 
 
 def test_what_others_write_follows_from_the_releases_alone(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
     """Changes, table and windows hold the same where other events, and no state, lie behind the same releases.
 
     Times are not compared: a record of the changes has that of its writing.
     """
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+    with make_stream(delta=0.1) as stream:
         events = some_events(40, seed=1)
         stream.write(
             stream.settings.events,

@@ -36,18 +36,13 @@ from stream_dp.workers import session
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, Resumed, open_next, resume
 from tests import redis_contents
+from tests.system.epoch_steps import charges
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import Kill
 
 REFUSED = 2
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 @pytest.fixture
@@ -58,11 +53,6 @@ def stream_on_own_redis(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterat
         small_stream(kafka, server.url, topic_prefix, tmp_path) as stream,
     ):
         yield stream
-
-
-def charges(stream: Stream) -> list[Charge]:
-    with stream.redis() as client:
-        return Ledger(client, stream.settings.data_source).charges()
 
 
 async def soon(condition: Callable[[], bool], task: "asyncio.Task[None]") -> None:
@@ -189,8 +179,7 @@ def check_that_a_new_epoch_releases(stream: Stream) -> None:
     before = len(stream.releases())
     stream.feed(some_events(10, seed=9))
     stream.wait_until(lambda: len(stream.releases()) == before + 10, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert {decode_release(record.value or b"").epoch for record in stream.releases()[before:]} == {2}
     journal = EpochJournal(stream.settings)
     assert (len(journal.opened), set(journal.closed)) == (2, {1})

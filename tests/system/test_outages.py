@@ -19,7 +19,7 @@ from stream_dp.workers import session
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.example_events import some_events
 from tests.system.own_redis import own_redis_server
-from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.streams import Stream, small_stream, wake_up
 from tests.system.worker_process import PROCESSES, Interruption, Pause, run_worker
 
 pytestmark = pytest.mark.apache("outages")
@@ -59,8 +59,7 @@ def check_that_it_goes_on(stream: Stream, rounds: int) -> None:
     """The one worker that runs reaches the round, ends when asked, and nothing was drawn anew."""
     (worker,) = stream.workers
     stream.wait_until_round(rounds, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
 
 
@@ -121,8 +120,7 @@ def test_a_worker_whose_broker_is_gone_still_ends_when_asked(
     worker = start_impatient(stream)
     stream.wait_until_round(50, worker)
     own_kafka.stop()
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert stream.checkpoint().state.round == 50
     own_kafka.start()
     stream.check_everything()

@@ -87,8 +87,7 @@ def test_a_partition_that_is_added_joins_at_the_next_barrier(spread: MakeStream,
         feed_segments(stream, 2, 2, partitions=4)
         after = {"ticks": 2, "every-3": (12 + 12 + 6) // 3}[kind]
         stream.wait_until_round(after, worker)
-        worker.terminate()
-        assert ended(worker) == 0, stream.logged()
+        stream.stop(worker)
         assert stream.checkpoint().position.offsets == (7, 7, 7, 9)
         stream.check_everything()
         feed_segments(stream, 4, 4, partitions=4)
@@ -111,8 +110,7 @@ def test_one_partition_without_barriers_needs_a_new_epoch_once_there_are_two(spr
         stream.wait_until_logged("epoch 2, round 0")
         stream.close_rounds(1_000)
         stream.wait_until(lambda: stream.last_round() == 6, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         first, second = EpochJournal(stream.settings).opened
         assert first.epoch.after_barrier is None
         assert second.epoch.offsets == (12, 0)
@@ -131,8 +129,7 @@ def test_an_epoch_that_ends_among_the_events_of_a_barrier_is_followed_there(spre
         worker = stream.start()
         stream.wait_until_logged("epoch 2, round 0")
         stream.wait_until(lambda: stream.last_round() == 1, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         first, second = EpochJournal(stream.settings).opened
         closed = EpochJournal(stream.settings).closed[1]
         assert closed.ends == second.epoch.offsets == (8, 8, 5)
@@ -151,8 +148,7 @@ def test_the_writer_of_barriers_says_where_each_partition_ends(spread: MakeStrea
         stream.wait_until_logged("epoch 1, round 0")
         stream.feed(some_events(9, seed=1), partition=1)
         stream.wait_until(lambda: stream.checkpoint().position.offsets == (0, 9, 0), worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         stream.wait_until_no_writer()
         said = [decode_barrier(value) for _, value in stream.barrier_records()]
         assert all(each is not None and set(each.offsets) == {"0", "1", "2"} for each in said)

@@ -1,8 +1,5 @@
 """Rebuild and verify: lost state comes back bit for bit, and no further than what was released."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
@@ -12,13 +9,7 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges, lose_state, run_epoch, state_keys
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, small_stream
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
+from tests.system.streams import Stream
 
 
 def test_lost_state_is_refused_then_rebuilt_bit_for_bit(stream: Stream) -> None:

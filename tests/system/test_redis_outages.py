@@ -19,7 +19,7 @@ from stream_dp.operations.ports import _MOST_CONNECTIONS
 from tests.apache_kafka.server import free_ports
 from tests.system.example_events import some_events
 from tests.system.own_redis import PASSWORD, OwnRedis, own_redis_server
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.test_outages import check_that_it_goes_on
 from tests.system.waiting import wait_until
 from tests.system.worker_process import PROCESSES, run_worker
@@ -181,8 +181,7 @@ def test_a_worker_may_start_before_redis_and_end_without_it(stream: Stream, own_
     own_redis.stop()
     ending = stream.start()
     stream.wait_until_logged("waiting for Redis", times=2)
-    ending.terminate()
-    assert ended(ending) == 0
+    stream.stop(ending)
     stream.workers.clear()
     worker = stream.start()
     stream.feed(some_events(20, seed=1))

@@ -15,8 +15,9 @@ from tests.schema_registry.front import front, passed_on
 from tests.schema_registry.orders import FIRST, JSON_SCHEMA, LATER, PROTOBUF, avro, framed
 from tests.schema_registry.server import Registry
 from tests.system.certificates import Authority
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
 from tests.system.test_mapping import check_verified
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import Kill
 
 pytestmark = pytest.mark.apache("beside", alone=True)
@@ -41,7 +42,7 @@ def check_without(registry: Registry, stream: Stream) -> None:
 
 
 def test_a_schema_that_changes_in_mid_stream_is_followed_and_what_is_broken_is_told(
-    registry: Registry, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, registry: Registry, topic_prefix: str, tmp_path: Path
 ) -> None:
     """A field is added with a default, and one gets another name, of which the old one is an alias."""
     reader = tmp_path / "order.avsc"
@@ -62,7 +63,7 @@ def test_a_schema_that_changes_in_mid_stream_is_followed_and_what_is_broken_is_t
         old[:-2]: "not what its Avro schema says (EOFError)",
     }
     values: list[bytes | None] = [*[old] * 10, *broken, *[new] * 10, old, *broken, new]
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         stream.feed(values)
         for step in ("send a batch", "settle schemas"):
             assert stream.run(Kill(step, 2)) == -signal.SIGKILL
@@ -76,7 +77,7 @@ def test_a_schema_that_changes_in_mid_stream_is_followed_and_what_is_broken_is_t
 
 
 def test_protobuf_with_references_is_read_by_the_message_that_each_record_names(
-    registry: Registry, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, registry: Registry, topic_prefix: str
 ) -> None:
     line = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
     order = (
@@ -90,7 +91,7 @@ def test_protobuf_with_references_is_read_by_the_message_that_each_record_names(
     section = EventsSection(format="protobuf", items="lines[*].sku", schema_registry=registry.address)
     tea = framed(number, b"\x02\x02" + b"\x12\x05\x0a\x03tea")  # the second message
     note = framed(number, b"\x00" + b"\x0a\x01x")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         stream.feed([tea, note] * 10)
         assert stream.run(until_round=20) == 0
         state = stream.checkpoint().state
@@ -103,7 +104,7 @@ def test_protobuf_with_references_is_read_by_the_message_that_each_record_names(
 
 @pytest.mark.parametrize("kind", ["avro", "protobuf", "json-schema"])
 def test_in_every_format_a_field_is_added_and_another_one_renamed_in_mid_stream(
-    registry: Registry, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, kind: Format
+    make_stream: MakeStream, registry: Registry, topic_prefix: str, tmp_path: Path, kind: Format
 ) -> None:
     """Read by what wrote each record, from a registry behind TLS and a password, which is gone when it is verified."""
     texts = {"avro": (json.dumps(FIRST), json.dumps(LATER)), "protobuf": PROTOBUF, "json-schema": JSON_SCHEMA}
@@ -136,7 +137,7 @@ def test_in_every_format_a_field_is_added_and_another_one_renamed_in_mid_stream(
             registry_password=f"file:{password}",
             registry_ca_file=str(authority.file),
         )
-        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+        with make_stream(mapping=section) as stream:
             stream.feed(values)
             assert stream.run(until_round=len(values)) == 0
     state = stream.checkpoint().state
@@ -149,10 +150,10 @@ def test_in_every_format_a_field_is_added_and_another_one_renamed_in_mid_stream(
 
 
 def test_a_registry_that_is_away_is_waited_for_and_what_is_settled_needs_none(
-    registry: Registry, kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, registry: Registry, topic_prefix: str
 ) -> None:
     section = EventsSection(format="avro", items="sku[*]", schema_registry=registry.address)
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+    with make_stream(mapping=section) as stream:
         number = registry.register(f"{topic_prefix}-value", json.dumps(FIRST))
         tea, milk = avro(number, FIRST, sku=["tea"]), avro(number + 1, LATER, shop="s", items=["milk"])
         stream.feed([tea] * 20)
@@ -167,8 +168,7 @@ def test_a_registry_that_is_away_is_waited_for_and_what_is_settled_needs_none(
             registry.start()
         assert register_as(registry, topic_prefix, number + 1, LATER)
         stream.wait_until_round(30, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         with stream.redis() as redis:
             assert verify_epoch(stream.settings, redis).certificate.verdict == "identical"
         stream.check_everything()

@@ -23,7 +23,7 @@ from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
 from tests.system.example_events import event
 from tests.system.job_place import register_file
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, small_stream
 from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
@@ -260,8 +260,7 @@ def test_an_open_epoch_must_be_on_the_account_of_the_source(new: New, tmp_path: 
     with new("shop") as stream:
         worker = stream.start()
         stream.wait_until_logged("epoch 1, round 0", 1)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         words = (file, "--as-fast-as-possible")
         changed = Stream(msgspec.structs.replace(stream.settings, source="origin.events"), stream.folder)
         said = refusal(changed, *words[:1], "--source", "origin.events")

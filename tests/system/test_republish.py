@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from tests.system.batch_headers import Batch, batches_of
 from tests.system.example_events import event, some_events
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_verify_commands import run
+from tests.system.ticking import MakeStream
 
 ROUNDS, MORE = 40, 10
 
@@ -187,19 +187,16 @@ def test_where_no_release_is_left_the_log_must_be_trusted(finished: Finished, st
     assert values(stream.releases()) == values(finished.releases)
 
 
-def test_all_epochs_are_written_in_their_order(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_all_epochs_are_written_in_their_order(make_stream: MakeStream) -> None:
     """Of the closed one nothing is left: no checkpoint shows that its log is the one that was counted."""
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+    with make_stream() as stream:
         stream.feed(some_events(12, seed=3))
         assert stream.run(until_round=12) == 0
         worker = stream.start(new_epoch=NewEpoch())
         stream.wait_until_logged("epoch 2, round 0")
         stream.feed(some_events(30, seed=4))
         stream.wait_until_round(30, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         before = stream.releases()
         assert [decode_release(record.value or b"").epoch for record in before] == [1] * 12 + [2] * 30
         stream.rewrite(stream.settings.releases, [])

@@ -19,10 +19,10 @@ from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Position
-from stream_dp.privacy.composition import Charge, spent
+from stream_dp.privacy.composition import spent
 from stream_dp.privacy.keyed_noise import key_check
 from stream_dp.releases.lookup import release_at
-from stream_dp.releases.release import Release, decode_release
+from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import CheckpointStore
 from stream_dp.store.ledger import Ledger
 from stream_dp.store.noise_key import noise_key
@@ -31,8 +31,10 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch, take_over
 from tests.dashboard.running import Running, running
+from tests.system.epoch_steps import charges, releases
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.streams import Stream, ended, wake_up
+from tests.system.ticking import MakeStream
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import Kill, Pause
 
@@ -42,20 +44,10 @@ HORIZON = 15
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
     options = {"horizon": HORIZON, "at_horizon": "roll"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **options) as stream:
+    with make_stream(**options) as stream:
         yield stream
-
-
-def releases(stream: Stream, epoch: int) -> list[Release]:
-    found = [decode_release(record.value or b"") for record in stream.releases()]
-    return [release for release in found if release.epoch == epoch]
-
-
-def charges(stream: Stream) -> list[Charge]:
-    with stream.redis() as client:
-        return Ledger(client, stream.settings.data_source).charges()
 
 
 def run_until(stream: Stream, epoch: int, rounds: int, **changed: Any) -> None:
@@ -65,8 +57,7 @@ def run_until(stream: Stream, epoch: int, rounds: int, **changed: Any) -> None:
     worker = stream.start(None, None, **changed)
     stream.wait_until_logged(begun, before + 1)
     stream.wait_until(lambda: len(releases(stream, epoch)) >= rounds, worker)
-    worker.terminate()
-    assert ended(worker) == 0, stream.logged()
+    stream.stop(worker)
 
 
 def check_epochs(stream: Stream) -> list[int]:
@@ -240,8 +231,7 @@ def test_a_new_epoch_that_is_asked_for_begins_with_the_horizon_of_the_settings(s
     stream.feed(some_events(4, seed=34))
     worker = stream.start(None, NewEpoch(), at_horizon="double")
     stream.wait_until_logged("epoch 4, round")
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.feed(some_events(20, seed=35))
     run_until(stream, 5, 5, at_horizon="double")
     assert check_epochs(stream) == [15, 30, 60, 15, 30]
@@ -278,8 +268,7 @@ def test_a_zombie_of_an_epoch_that_was_rolled_changes_nothing(stream: Stream, as
     assert ended(zombie) == REFUSED
     stream.feed(some_events(10, seed=38))
     stream.wait_until(lambda: len(releases(stream, 3)) >= 5, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     assert check_epochs(stream) == [HORIZON] * 3
 
 
@@ -302,8 +291,7 @@ def test_two_workers_that_write_the_next_epoch_down_at_once_agree_on_one(
     if not zombie_is_first:
         wake_up(zombie)
         assert ended(zombie) == REFUSED
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     run_until(stream, 2, 5)
     assert check_epochs(stream) == [HORIZON] * 2
 

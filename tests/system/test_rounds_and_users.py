@@ -3,10 +3,6 @@
 import asyncio
 import re
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,23 +14,18 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.histogram import Worker
 from stream_dp.workers.resume import NewEpoch
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
-from tests.system.ticking import NO_MORE, rounds_of_the_log
+from tests.system.streams import Stream
+from tests.system.ticking import NO_MORE, MakeStream, rounds_of_the_log
 from tests.system.worker_process import Kill
 
 KILLED = -signal.SIGKILL
 USERS = {"unit": "user", "items_per_user": 3}
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
 
-MakeStream = Callable[..., AbstractContextManager[Stream]]
-
 
 @pytest.fixture
-def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    def stream(**changed: Any) -> AbstractContextManager[Stream]:
-        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{"checkpoint_every": "3", **changed})
-
-    return stream
+def make(make_stream: MakeStream) -> MakeStream:
+    return lambda **changed: make_stream(**{"checkpoint_every": "3", **changed})
 
 
 def released(stream: Stream, epoch: int = 1) -> set[int]:
@@ -139,8 +130,7 @@ def test_a_new_epoch_takes_the_open_round_along(make: MakeStream) -> None:
         stream.wait_until_logged("epoch 2, round 0")
         stream.feed(some_events(15, seed=2, users=9))
         stream.wait_until(lambda: released(stream, epoch=2) == {1, 2}, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert released(stream) == {1, 2}
         with stream.redis() as client:
             charges = Ledger(client, stream.settings.data_source).charges()
@@ -163,8 +153,7 @@ def test_rolling_epochs_of_several_events_a_round_count_each_event_once_and_user
         stream.feed([own] * 33)
         worker = stream.start()
         stream.wait_until(lambda: released(stream, epoch=3) == {1, 2}, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert released(stream, 1) == released(stream, 2) == {1, 2, 3}
         found = stream.checkpoint()
         assert (found.position.next_offset, found.state.labels) == (32, ["a", "b", "c"])

@@ -11,10 +11,8 @@ import urllib.error
 import urllib.request
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,7 +29,8 @@ from tests.nodes import live_nodes
 from tests.real_events import INVOICES, real_records
 from tests.system import forked_program
 from tests.system.example_events import event, some_events
-from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.streams import Stream, as_values, ended
+from tests.system.ticking import MakeStream
 from tests.system.waiting import GIVE_UP_SECONDS
 
 HORIZON = 32_767
@@ -83,12 +82,6 @@ class SlowReader:
         return [self.count(label, number) + noise[number] for number in range(len(noise))]
 
 
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
-
-
 def start_app(stream: Stream, **changed: Any) -> BaseProcess:
     """`stream-dp worker`, forked where everything is imported."""
     worker = forked_program.start(as_values(stream.settings) | changed, stream.log_file, "worker")
@@ -97,9 +90,7 @@ def start_app(stream: Stream, **changed: Any) -> BaseProcess:
 
 
 @pytest.mark.apache("roles")
-def test_all_real_events_through_the_app(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_all_real_events_through_the_app(make_stream: MakeStream) -> None:
     """Stopped once on the way; releases and Redis are what an independent slow computation of the survey's rule gives.
 
     What is fed last keeps the first worker from being done before it is stopped, however late that is.
@@ -107,20 +98,18 @@ def test_all_real_events_through_the_app(
     promised = {"horizon": HORIZON, "items_per_event": ITEMS_PER_EVENT, "epsilon": 8.0, "shown": "each-round"}
     working = {"batch_rounds": 500, "checkpoint_every": "1s"}
     events = list(real_records(INVOICES))
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **promised, **working) as stream:
+    with make_stream(**promised, **working) as stream:
         stream.feed(events[:-1_000])
         first = start_app(stream)
         stream.wait_until_round(3_000, first)
-        first.terminate()
-        assert ended(first) == 0
+        stream.stop(first)
         stopped_at = stream.checkpoint().state.round
         releases = [decode_release(record.value or b"") for record in stream.releases()]
         assert 3_000 <= releases[-1].round == stopped_at == len(releases) < len(events)
         stream.feed(events[-1_000:])
         second = start_app(stream)
         stream.wait_until_round(len(events), second)
-        second.terminate()
-        assert ended(second) == 0
+        stream.stop(second)
         stream.check_everything()
         releases = [decode_release(record.value or b"") for record in stream.releases()]
         assert [release.round for release in releases] == list(range(1, len(events) + 1))
@@ -230,8 +219,7 @@ def test_the_faust_command_runs_the_app_and_its_port_shows_no_tables(stream: Str
         with pytest.raises(urllib.error.HTTPError) as answer:
             urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=GIVE_UP_SECONDS)
         assert answer.value.code == 404
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
 
 
@@ -269,8 +257,7 @@ def test_what_stands_in_the_public_topics_is_what_their_schemas_say(stream: Stre
     stream.feed(some_events(30, seed=5))
     worker = stream.start(horizon=20, at_horizon="roll")
     stream.wait_until(lambda: len(stream.releases()) == 30, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     settings = stream.settings
     for name, topic in (
         ("release", settings.releases),

@@ -2,9 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,7 +12,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.events.record import Record
 from stream_dp.workers import counted_log, session
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.streams import Stream, ended, wake_up
 from tests.system.waiting import GIVE_UP_SECONDS
 from tests.system.worker_process import PROCESSES, run_worker
 
@@ -27,12 +25,6 @@ def run_patient_worker(settings: Settings, log_file: str) -> None:
     """Run a worker that takes no silence of a slow broker for an answer."""
     counted_log._ANSWER_SECONDS = session._CONFIRM_ANSWER_SECONDS = GIVE_UP_SECONDS
     run_worker(settings, log_file, None)
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def asleep(stream: Stream, worker: BaseProcess) -> None:
@@ -90,5 +82,4 @@ def test_records_that_retention_removes_after_they_were_counted_stop_nobody(stre
         admin.delete_records({TopicPartition(stream.settings.events, 0): 30})
     stream.feed(some_events(30, seed=6))
     stream.wait_until_round(60, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)

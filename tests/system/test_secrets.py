@@ -108,8 +108,7 @@ class _System:
         self.server = redis_server.start(self.folder / "redis", port=self.server.port)
         self.lock()
         stream.wait_until_round(90, worker)
-        worker.terminate()
-        assert ended(worker) == 0, stream.logged()
+        stream.stop(worker)
 
     def _refusals(self, stream: Stream) -> None:
         other, open_to_all = self.folder / "other.key", self.folder / "open.key"

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -21,7 +20,8 @@ from stream_dp.workers import schemas
 from stream_dp.workers.schemas import ERROR_SECONDS, UNKNOWN_SECONDS, SchemaSettler
 from tests.schema_registry.front import Answers, Front, front, scripted
 from tests.schema_registry.orders import FIRST, avro
-from tests.system.streams import ended, small_stream
+from tests.system.streams import ended
+from tests.system.ticking import MakeStream
 from tests.system.worker_process import PROCESSES, run_worker
 
 KEY, NONCE = bytes(32), bytes(16)
@@ -198,14 +198,12 @@ def test_whoever_names_many_numbers_does_not_fill_the_log(
     assert 1 < len(told) < 30
 
 
-def test_a_worker_that_asks_a_registry_which_drips_ends_when_it_is_told_to(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_a_worker_that_asks_a_registry_which_drips_ends_when_it_is_told_to(make_stream: MakeStream) -> None:
     """Also at a start that compares what is published, behind which stand records that name another schema."""
     known, unknown = (avro(number, FIRST, sku=["tea"]) for number in (7, 8))
     with front(scripted({f"/schemas/ids/{each}": {"schema": json.dumps(FIRST)} for each in (7, 8)})) as slow:
         section = EventsSection(format="avro", items="sku[*]", schema_registry=slow.address)
-        with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section) as stream:
+        with make_stream(mapping=section) as stream:
             stream.feed([known] * 30)
             killed = stream.start()
             stream.wait_until_round(30, killed)
@@ -219,8 +217,7 @@ def test_a_worker_that_asks_a_registry_which_drips_ends_when_it_is_told_to(
             worker.start()
             stream.workers.append(worker)
             stream.wait_until(lambda: slow.asked[-1] == "/schemas/ids/8", worker)
-            worker.terminate()
-            assert ended(worker) == 0, stream.logged()
+            stream.stop(worker)
             assert stream.last_round() == 30
             slow.drip_seconds = 0.0
             assert stream.run(until_round=31) == 0

@@ -3,16 +3,14 @@
 import os
 import random
 import signal
-from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 
 from tests.system.damage import flip
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream, status_of, wake_up
-from tests.system.ticking import NO_MORE, rounds_of_the_log
+from tests.system.streams import Stream, ended, status_of, wake_up
+from tests.system.ticking import NO_MORE, MakeStream, rounds_of_the_log
 from tests.system.worker_process import Kill, Pause
 
 WORKS = "epoch 1, round "
@@ -21,12 +19,6 @@ READY = "it is ready to take over"
 TAKES_OVER = "the other worker is gone, this one takes over"
 COULD_NOT = "this one could not take over"
 REFUSED = 2
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def pair(stream: Stream, standby: bool = False, dies: Kill | None = None) -> tuple[BaseProcess, BaseProcess]:
@@ -73,8 +65,7 @@ def takes_over(stream: Stream, waiting: BaseProcess, times: int = 1) -> None:
 
 
 def stop(stream: Stream, worker: BaseProcess) -> None:
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
 
 
@@ -89,8 +80,7 @@ def test_it_takes_over_from_a_worker_that_was_killed(stream: Stream) -> None:
 
 def test_it_takes_over_from_a_worker_that_stops(stream: Stream) -> None:
     active, waiting = pair(stream)
-    active.terminate()
-    assert ended(active) == 0
+    stream.stop(active)
     takes_over(stream, waiting)
     stop(stream, waiting)
 
@@ -139,8 +129,7 @@ def test_a_worker_that_does_not_stand_by_takes_a_stream_over_at_once(stream: Str
     stream.feed(some_events(20, seed=3))
     stream.wait_until_round(50, other)
     assert (takes_over_not, status_of(waiting)) == (0, None)
-    waiting.terminate()
-    assert ended(waiting) == 0
+    stream.stop(waiting)
     stop(stream, other)
 
 
@@ -247,11 +236,9 @@ def test_it_says_why_it_could_not_take_over_and_does_so_when_that_is_put_right(s
     stop(stream, waiting)
 
 
-def test_the_process_that_writes_barriers_is_there_before_the_turn(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_the_process_that_writes_barriers_is_there_before_the_turn(make_stream: MakeStream) -> None:
     ticks = {"rounds": "ticks", "tick_seconds": 0.2, "horizon": 16_383, "checkpoint_every": "3"}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, **ticks) as stream:
+    with make_stream(**ticks) as stream:
         stream.feed(some_events(20, seed=1))
         active = stream.start()
         stream.wait_until_round(4, active)
@@ -265,8 +252,7 @@ def test_the_process_that_writes_barriers_is_there_before_the_turn(
         stream.feed(some_events(20, seed=2))
         stream.wait_until_round(stream.last_round() + 4, waiting)
         stream.wait_until(lambda: stream.writers() == [ready], waiting)
-        waiting.terminate()
-        assert ended(waiting) == 0
+        stream.stop(waiting)
         stream.wait_until_no_writer()
         assert stream.run(until_round=rounds_of_the_log(stream), **NO_MORE) == 0
         stream.check_everything()

@@ -1,8 +1,7 @@
 """A start asks Kafka many things over few connections, and each answer is what the broker says then."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -22,13 +21,7 @@ from stream_dp.workers.resume import WarmState, resume
 from stream_dp.workers.standby import Standby
 from tests.system.damage import flip
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, small_stream
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
+from tests.system.streams import Stream
 
 
 @pytest.fixture(autouse=True)

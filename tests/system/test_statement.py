@@ -2,12 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
@@ -17,15 +15,9 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.privacy.charge import Charge
 from stream_dp.privacy.loss import pure
 from tests.system.example_events import event
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
 
 HOSTILE = "<script>alert(1)</script> | [x](http://evil) `rm`"
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def written(stream: Stream, *options: str) -> str:

@@ -27,7 +27,8 @@ from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter, corrections, keep_table
 from tests.example_releases import release
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, ended
+from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 
 TIME = 1_769_860_800_000
@@ -79,9 +80,9 @@ def write_once(stream: Stream, table_format: str = "json") -> int:
 
 @pytest.mark.apache("roles")
 def test_the_table_follows_a_worker_into_the_next_epoch(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+    with make_stream(delta=0.1) as stream:
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         words = ["table", "--stream", topic_prefix, "--kafka", kafka, "--once"]
@@ -96,8 +97,7 @@ def test_the_table_follows_a_worker_into_the_next_epoch(
         stream.wait_until_logged("epoch 2")
         stream.feed(some_events(1, seed=3))
         stream.wait_until(lambda: decode_release(stream.releases()[-1].value or b"").epoch == 2, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         assert CliRunner().invoke(app, words).exit_code == 0
         newest = decode_release(stream.releases()[-1].value or b"")
         assert newest.epoch == 2
@@ -323,8 +323,7 @@ def test_the_command_may_be_killed_and_ends_in_peace(stream: Stream) -> None:
     publish(stream, shown(stream, 2, {"salt": 140}))
     writer = start()
     until_shown(stream, {"salt": 140})
-    writer.terminate()
-    assert ended(writer) == 0
+    stream.stop(writer)
 
 
 @pytest.mark.parametrize(

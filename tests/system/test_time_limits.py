@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +11,8 @@ from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
 from stream_dp.kafka.time_limits import time_warnings
 from tests.system.example_events import event
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 
 pytestmark = pytest.mark.apache("times")
 
@@ -50,8 +50,8 @@ def test_a_limit_for_the_future_matters_where_events_may_lie_further(kafka: str,
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream() as stream:
         stream.rewrite(stream.settings.releases, [], **{BEFORE: str(DAY)})
         yield stream
 

@@ -1,8 +1,7 @@
 """Topics that change under a running worker: it stops within seconds and says what has changed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -11,7 +10,7 @@ from stream_dp.kafka.clients import admin_client
 from tests.apache_kafka.server import free_ports
 from tests.operations.test_metrics import TOKEN
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream, wake_up
+from tests.system.streams import Stream, ended, wake_up
 from tests.system.test_metrics import get
 from tests.system.test_running_log import asleep
 from tests.system.waiting import wait_until
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.apache("topics")
 
 REFUSED = 2
 Change = Callable[[Stream, str], None]
-
-
-@pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
-        yield stream
 
 
 def exists(stream: Stream, topic: str) -> bool:
@@ -125,7 +118,6 @@ def test_what_takes_nothing_away_stops_nobody(stream: Stream) -> None:
         admin.create_topics({own.dead_letters: topic}, wait_for_metadata=True)
     stream.feed([b"{}", b"{", b'{"items": ["tea"]}'])
     stream.wait_until_round(33, worker)
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
     stream.check_everything()
     assert stream.logged().count("may lack dead letters") == 1

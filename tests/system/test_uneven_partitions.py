@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.verify import Verdict
 from tests.system.example_events import event, some_events
 from tests.system.partitioned import KINDS, PARTITIONS
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream, open_epoch
 from tests.system.waiting import wait_until
 
@@ -110,8 +109,7 @@ def test_a_partition_that_comes_without_its_beginning_stops_the_stream(
         worker = stream.start()
         stream.wait_until_round(1, worker)
         if not while_it_runs:
-            worker.terminate()
-            assert ended(worker) == 0
+            stream.stop(worker)
         stream.add_partition()
         stream.feed([event("lost"), event("kept")], partition=PARTITIONS)
         forget(stream, PARTITIONS, before=1)
@@ -173,8 +171,7 @@ def test_what_was_aborted_counts_nowhere_and_what_is_open_waits(spread: MakeStre
             connection.write(2_000)
             assert stream.chain().last.ends == (5, 6, 6)
             stream.wait_until_round({"ticks": 2, "per-event": 9, "every-3": 3}[kind], worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         state = stream.checkpoint().state
         counts = dict(zip(state.labels, state.counts.tolist(), strict=True))
         assert counts == {"tea": 4, "both": 4, "plain": 2, "late": 2, "behind": 1}
@@ -185,11 +182,11 @@ def test_what_was_aborted_counts_nowhere_and_what_is_open_waits(spread: MakeStre
 
 
 @pytest.fixture
-def foreign(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def foreign(make_stream: MakeStream, topic_prefix: str) -> Iterator[Stream]:
     """A stream that has counted five records of each partition of another team's topic, and stands still."""
     values: dict[str, Any] = {"rounds": "ticks", "write_barriers": False, "partitions": PARTITIONS}
     section = EventsSection(topic=f"{topic_prefix}-orders")
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, mapping=section, **values) as stream:
+    with make_stream(mapping=section, **values) as stream:
         open_epoch(stream)
         stream.spread([event("tea")] * 15, PARTITIONS)
         stream.close_rounds(1_000)

@@ -1,10 +1,7 @@
 """`unit = "user-day"` on real servers: days that barriers end, kills, charges by day, what the next epoch leaves."""
 
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,8 +18,8 @@ from stream_dp.verification.verify import Verdict
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges, releases
 from tests.system.job_place import COUNTS
-from tests.system.streams import Stream, ended, small_stream
-from tests.system.ticking import open_epoch
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 
 HOUR = 3_600_000
@@ -38,15 +35,11 @@ OWN: dict[str, Any] = {
     "checkpoint_every": "2",
 }
 WINDOW = {"mechanism": "window", "window": 5, "epsilon": 20.0, "delta": 0.1}
-MakeStream = Callable[..., AbstractContextManager[Stream]]
 
 
 @pytest.fixture
-def make(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> MakeStream:
-    def stream(**changed: Any) -> AbstractContextManager[Stream]:
-        return small_stream(kafka, redis_url, topic_prefix, tmp_path, **{**OWN, **changed})
-
-    return stream
+def make(make_stream: MakeStream) -> MakeStream:
+    return lambda **changed: make_stream(**{**OWN, **changed})
 
 
 def brought(user: str, *items: str) -> bytes:
@@ -61,8 +54,7 @@ def open_for_all_days(stream: Stream) -> None:
     open_epoch(stream)
     worker = stream.start(new_epoch=NewEpoch(recount=True))
     stream.wait_until_logged("epoch 2, round 0")
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
 
 
 def live_days(stream: Stream, first: int, days: int) -> None:
@@ -108,8 +100,7 @@ def test_an_epoch_begins_with_the_day_after_the_last_one_counted(make: MakeStrea
         stream.close_rounds(rest + 2 * HOUR)
         live_days(stream, FIRST + 3, 1)
         stream.wait_until(lambda: len(releases(stream, 3)) == 4, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         found = stream.checkpoint()
         assert found.epoch.first_day == FIRST + 3
         assert found.state.counts.tolist() == [2, 2], "what came in the rest of the day is in no epoch"
@@ -133,8 +124,7 @@ def test_an_epoch_at_its_horizon_leaves_the_rest_of_the_day(make: MakeStream) ->
         live_days(stream, FIRST, 4)
         worker = stream.start()
         stream.wait_until(lambda: len(releases(stream, 3)) == 6, worker)
-        worker.terminate()
-        assert ended(worker) == 0
+        stream.stop(worker)
         days = [(each.first_offset, each.end_offset) for each in charges(stream)][1:3]
         assert days[0] == (0, FIRST + 2)
         assert days[1][0] == FIRST + 2

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -11,6 +10,7 @@ from stream_dp.cli import app
 from stream_dp.events.record import Record
 from tests.system.example_events import event, some_events
 from tests.system.streams import Stream, small_stream
+from tests.system.ticking import MakeStream
 
 WORDS = ("item", "tea", "milk", "rare")
 
@@ -62,10 +62,8 @@ def test_rebuild_refuses_to_replace_state_and_does_so_when_told(finished: Stream
     finished.check_everything()
 
 
-def test_verify_tells_a_changed_log_and_shows_the_difference_only_when_asked(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path) as stream:
+def test_verify_tells_a_changed_log_and_shows_the_difference_only_when_asked(make_stream: MakeStream) -> None:
+    with make_stream() as stream:
         stream.feed([event("tea")] * 40)  # many enough that every draw of the noise shows them
         assert stream.run(until_round=40) == 0
         first, *rest = stream.events()

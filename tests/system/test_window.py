@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from stream_dp.privacy.vector import Vector
 from stream_dp.releases.release import decode_release
 from stream_dp.verification.rebuild import verify_epoch
 from stream_dp.verification.verify import Verdict
-from tests.system.streams import Stream, small_stream
-from tests.system.ticking import open_epoch
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 
 WINDOW = 12
@@ -24,11 +23,9 @@ KILLS = (
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
     own = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
-    with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="7", batch_rounds=5, **own
-    ) as stream:
+    with make_stream(checkpoint_every="7", batch_rounds=5, **own) as stream:
         yield stream
 
 
@@ -70,13 +67,9 @@ def test_redis_forgets_what_cannot_be_seen_any_more(stream: Stream) -> None:
     assert sum(len(value) for value in stream.redis_keys().values()) < 1.2 * before
 
 
-def test_chains_of_several_partitions_begin_anew_with_each_block(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_chains_of_several_partitions_begin_anew_with_each_block(make_stream: MakeStream) -> None:
     own = {"mechanism": "window", "window": 5, "epsilon": 8.0, "delta": 0.2, "rounds": "every-3"}
-    with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="3", partitions=2, **own
-    ) as stream:
+    with make_stream(checkpoint_every="3", partitions=2, **own) as stream:
         stream.spread(drifting(0, 120), 2)
         assert stream.run(Kill("write a checkpoint", 2, after=True)) == -signal.SIGKILL, stream.logged()
         assert stream.run(until_round=40) == 0
@@ -121,12 +114,10 @@ def test_the_last_blocks_are_verified_without_the_log_before_them(stream: Stream
 
 
 @pytest.mark.parametrize("release", ["every-round", "every-3"])
-def test_blocks_of_ticks_begin_where_barriers_say(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, release: str
-) -> None:
+def test_blocks_of_ticks_begin_where_barriers_say(make_stream: MakeStream, release: str) -> None:
     own = {"mechanism": "window", "window": 5, "epsilon": 8.0, "delta": 0.2, "items_per_event": 2}
     ticks = {"rounds": "ticks", "write_barriers": False, "release": release}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=2, **own, **ticks) as stream:
+    with make_stream(partitions=2, **own, **ticks) as stream:
         open_epoch(stream)
         for number in range(1, 43):
             stream.spread(drifting(5 * number, 5 * number + 5), 2)

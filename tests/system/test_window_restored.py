@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,9 +14,9 @@ from stream_dp.verification.rebuild import rebuild, verify_epoch
 from stream_dp.verification.republish import republish
 from stream_dp.verification.verify import Verdict
 from tests.system.epoch_steps import lose_state, state_keys
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream
 from tests.system.test_window import WINDOW, drifting, ends_after, feed_drifting, forget
-from tests.system.ticking import open_epoch
+from tests.system.ticking import MakeStream, open_epoch
 from tests.system.worker_process import Kill
 
 ROUNDS = 100
@@ -28,10 +27,8 @@ OWN = {"mechanism": "window", "window": WINDOW, "epsilon": 8.0, "delta": 0.2, "i
 
 
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(
-        kafka, redis_url, topic_prefix, tmp_path, checkpoint_every="7", batch_rounds=5, **OWN
-    ) as stream:
+def stream(make_stream: MakeStream) -> Iterator[Stream]:
+    with make_stream(checkpoint_every="7", batch_rounds=5, **OWN) as stream:
         yield stream
 
 
@@ -187,11 +184,9 @@ def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def test_windows_of_ticks_are_rebuilt_from_the_barriers_of_the_last_blocks(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_windows_of_ticks_are_rebuilt_from_the_barriers_of_the_last_blocks(make_stream: MakeStream) -> None:
     own = {**OWN, "window": 5, "rounds": "ticks", "write_barriers": False}
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=2, **own) as stream:
+    with make_stream(partitions=2, **own) as stream:
         open_epoch(stream)
         for number in range(1, 43):
             stream.spread(drifting(5 * number, 5 * number + 5), 2)

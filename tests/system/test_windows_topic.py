@@ -28,7 +28,8 @@ from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import Stream
+from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
@@ -165,16 +166,15 @@ def test_killed_again_and_again_the_program_leaves_nothing_out(
 
 @pytest.mark.apache("roles")
 def test_it_follows_a_worker_and_ends_in_peace(
-    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+    make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, delta=0.1) as stream:
+    with make_stream(delta=0.1) as stream:
         words = ["--stream", topic_prefix, "--kafka", kafka, "--window", "1h"]
         process = stream.start_faust("-c", "from stream_dp.cli import main; main()", "windows", *words)
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         wait_until(lambda: len(records(stream)) > 0, lambda: stream.log_file.read_text())
-        process.terminate()
-        assert ended(process) == 0
+        stream.stop(process)
         assert {each.window for each in windows(records(stream))} == {"1h"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stream_dp.events.barrier_chain import decode_barrier
 from stream_dp.releases.release import decode_release
-from tests.system.streams import Stream, ended
+from tests.system.streams import Stream
 
 TICKS = {"rounds": "ticks", "tick_seconds": 0.1}
 NO_MORE: dict[str, Any] = {"write_barriers": False}
@@ -31,8 +31,7 @@ def open_epoch(stream: Stream, **changed: Any) -> None:
     """Run a worker that counts nothing, so that there is an epoch, and a key, to write barriers for."""
     worker = stream.start(**changed)
     stream.wait_until_logged("epoch 1, round 0")
-    worker.terminate()
-    assert ended(worker) == 0
+    stream.stop(worker)
 
 
 def vars_of(record: tuple[int, bytes | None]) -> dict[str, int]:
