@@ -34,6 +34,7 @@ from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.workers.resume import NewEpoch
 from tests import redis_contents
+from tests.system import forked_program
 from tests.system.broker_clients import end_of
 from tests.system.stream_topics import StreamTopics
 from tests.system.waiting import wait_until
@@ -92,6 +93,12 @@ class Stream(StreamTopics):
             )
         self.workers.append(worker)
         return worker
+
+    def start_command(self, *words: str, **changed: Any) -> BaseProcess:
+        """`stream-dp` with these words and settings, forked from what has imported it; what it prints is logged."""
+        process = forked_program.start({**as_values(self.settings), **changed}, self.log_file, *words)
+        self.workers.append(process)
+        return process
 
     def run(
         self, interruption: Interruption | None = None, until_round: int | None = None, **changed: Any

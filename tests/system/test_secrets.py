@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,10 +20,9 @@ from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import subkey
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import free_ports
-from tests.system import forked_program
 from tests.system.example_events import some_events
 from tests.system.leaks import LOUD, leaks
-from tests.system.streams import Stream, as_values, ended, small_stream
+from tests.system.streams import Stream, ended, small_stream
 
 CLI = ("-c", "from stream_dp.cli import main; main()")
 PASSWORD, WRONG_PASSWORD, KAFKA_PASSWORD = "gr33n/t:a#leaf", "bl@ck/t:a#leaf", "o0long+t/a=leaf"
@@ -126,10 +124,10 @@ class _System:
             {"items_per_event": 2},
         ]
         for changed in changes:
-            assert ended(start(stream, LOUD, **changed)) == 2, changed
+            assert ended(stream.start_command(LOUD, **changed)) == 2, changed
         with stream.redis() as client:
             client.set(f"stream_dp:{{{stream.settings.stream}}}:meta", b"damaged")
-        assert ended(start(stream, LOUD)) == 2
+        assert ended(stream.start_command(LOUD)) == 2
 
     def _mistakes(self, stream: Stream) -> None:
         """Wrong passwords, and addresses that a password has broken."""
@@ -141,15 +139,15 @@ class _System:
             "kafka_username": "me",
             "kafka_password": f"file:{password}",
         }
-        assert ended(start(stream, LOUD, redis=self.url(WRONG_PASSWORD))) == 2
+        assert ended(stream.start_command(LOUD, redis=self.url(WRONG_PASSWORD))) == 2
         before = stream.logged().count("waiting for Kafka")
-        worker = start(stream, LOUD, kafka_security="SASL_PLAINTEXT", **login)
+        worker = stream.start_command(LOUD, kafka_security="SASL_PLAINTEXT", **login)
         stream.wait_until_logged("waiting for Kafka", times=before + 1)
         worker.kill()
         ended(worker)
         broken = (f"redis://:{PASSWORD}@127.0.0.1:1/0", f"redis:{PASSWORD}", f"rediss//{PASSWORD}@host")
         for address in broken:
-            assert ended(start(stream, LOUD, redis=address)) != 0
+            assert ended(stream.start_command(LOUD, redis=address)) != 0
         for words in (("check",), ("worker",), ("verify",), ("budget", "show")):
             _command(stream, None, *words, redis=broken[0])
         _command(stream, 2, "worker", kafka_password=KAFKA_PASSWORD)
@@ -157,16 +155,9 @@ class _System:
         _command(stream, 2, "worker", noise_key=self.key_file.read_text().strip())
 
 
-def start(stream: Stream, *words: str, **changed: Any) -> BaseProcess:
-    """A program with the settings of a stream and those that are changed; what it prints is in the stream's log."""
-    process = forked_program.start({**as_values(stream.settings), **changed}, stream.log_file, *words)
-    stream.workers.append(process)
-    return process
-
-
 def _command(stream: Stream, status: int | None, *words: str, **changed: Any) -> None:
     """A command of the command line, with what it prints in the stream's log; a `status` of None is any failure."""
-    found = ended(start(stream, *words, **changed))
+    found = ended(stream.start_command(*words, **changed))
     assert found == status if status is not None else found != 0, (words, stream.logged()[-2000:])
 
 

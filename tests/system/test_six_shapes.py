@@ -22,11 +22,11 @@ from stream_dp.events.mapping.schema import Schema
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
-from tests.docs.shown import ROOT, blocks, running_line
+from tests.docs.shown import ROOT, blocks
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import framed
+from tests.system import forked_program
 from tests.system.streams import Stream
-from tests.system.waiting import wait_until
 
 README = (ROOT / "README.md").read_text()
 WAY = README[README.index("## Use it on your topic") : README.index("## Read a release")]
@@ -142,11 +142,10 @@ def test_a_topic_of_this_shape_comes_to_a_release_in_a_few_commands(
             assert done.exit_code == 0, done.output
         [line] = [line for line in LINES if line.startswith("stream-dp worker")]
         stream = Stream(load_settings(Path("stream.toml"), {}), tmp_path)
-        with running_line(shlex.join(["stream-dp", *script.words(line)]), tmp_path) as worker:
-            wait_until(
-                lambda: shown(stream) == LABELS or worker.poll() is not None, lambda: f"{shown(stream)}"
-            )
-            assert shown(stream) == LABELS
+        worker = forked_program.start_in(tmp_path, script.words(line), {}, stream.log_file)
+        stream.workers.append(worker)
+        stream.wait_until(lambda: shown(stream) == LABELS, worker)
+        stream.stop_all()
     assert script.commands <= MOST_COMMANDS
     assert log.offsets(kafka, stream.settings.dead_letters).end == 0
 

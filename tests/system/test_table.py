@@ -1,7 +1,6 @@
 """The table on real servers: whatever became of its writer, its rows end as the newest release."""
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -311,17 +310,14 @@ def test_a_table_that_was_deleted_is_written_again(stream: Stream) -> None:
 
 
 def test_the_command_may_be_killed_and_ends_in_peace(stream: Stream) -> None:
-    def start() -> "subprocess.Popen[bytes]":
-        program = "from stream_dp.cli import main; main()"
-        return stream.start_faust("-c", program, "table", "--every", "0.1")
-
+    command = "table", "--every", "0.1"
     publish(stream, shown(stream, 1, {"tea": 230, "milk": 200}))
-    killed = start()
+    killed = stream.start_command(*command)
     until_shown(stream, {"tea": 230, "milk": 200})
     killed.kill()
     assert ended(killed) == -9
     publish(stream, shown(stream, 2, {"salt": 140}))
-    writer = start()
+    writer = stream.start_command(*command)
     until_shown(stream, {"salt": 140})
     stream.stop(writer)
 

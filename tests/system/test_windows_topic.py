@@ -28,7 +28,7 @@ from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
 from tests.system.example_events import some_events
-from tests.system.streams import Stream
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream
 from tests.system.waiting import wait_until
 
@@ -147,17 +147,16 @@ def test_killed_again_and_again_the_program_leaves_nothing_out(
     write_all(whole, 4 * ROUNDS, every=0.1)
     stream = made(kafka, topic_prefix, tmp_path, ROUNDS)
     options = [word for each in SPANS for word in ("--window", each)]
-    program = "from stream_dp.cli import main; main()"
-    words = ("-c", program, "windows", "--from", "earliest", "--every", "0.1", *options)
+    words = ("windows", "--from", "earliest", "--every", "0.1", *options)
     for part in range(1, 5):
-        process = stream.start_faust(*words)
+        process = stream.start_command(*words)
         least = 60 * part
         wait_until(
             lambda least=least: len(records(stream)) >= least,  # type: ignore[misc]
             lambda: stream.log_file.read_text(),
         )
         process.kill()
-        process.wait()
+        ended(process)
         if part < 4:
             publish(stream, range(part * ROUNDS + 1, (part + 1) * ROUNDS + 1))
     write_all(stream, 4 * ROUNDS, every=0.1)
