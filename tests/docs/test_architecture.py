@@ -91,7 +91,6 @@ ONE_IDEA = {
     "tests/counters/test_blt.py": "the law of the noise of one counter",
     "tests/system/test_jobs.py": "a job is answered once and charged once, whatever happens",
     "tests/system/test_neighbours.py": "what two logs that differ in one record have in common in public",
-    "tests/system/test_rights.py": "what each role may do in Kafka",
 }
 """The files of more lines that hold one idea all the same, and which."""
 

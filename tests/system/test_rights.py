@@ -1,6 +1,6 @@
-"""The rights that `stream-dp check --rights` lists are those that each process needs, and no others.
+"""Without any one of the rights that `check --rights` lists a process ends with the sentence that names it.
 
-A process runs with them.  Without any one of them it ends with the sentence that names it.
+With all of them it works: see test_listed_rights.py, whose tests run beside these.
 """
 
 import json
@@ -256,12 +256,6 @@ def make_site(authorized: AuthorizedKafka, redis_url: str, tmp_path: Path) -> Ca
     return lambda **changed: Site(authorized, redis_url, tmp_path, **changed)
 
 
-def listed(site: Site, role: str) -> list[Right]:
-    """See `rights_of`."""
-    values = as_values(site.settings) | {"mapping": None, "events": SECTION % site.settings.stream}
-    return rights_of(role, values, site.folder / "check.json")
-
-
 def rights_of(role: str, values: Mapping[str, Any], output: Path) -> list[Right]:
     """What `check --rights` says, as somebody who may do nothing; it is written to `output`."""
     assert ended(start(values, output, "check", "--rights", "--json", **{SECRET: PASSWORD})) == 1
@@ -271,43 +265,6 @@ def rights_of(role: str, values: Mapping[str, Any], output: Path) -> list[Right]
         for place in json.loads(line)["rights"][role]
         for operation in place["operations"]
     ]
-
-
-@pytest.mark.parametrize("name", ROLES)
-def test_a_process_works_with_exactly_the_rights_that_are_listed(
-    name: str, make_site: Callable[..., Site]
-) -> None:
-    site, role = make_site(), ROLES[name]
-    role.prepare(site)
-    site.broker.grant(listed(site, role.name))
-    with site.running(*role.words) as process:
-        site.await_(lambda: role.works(site), process)
-    assert "does not give" not in site.logged()
-    assert "not committed" not in site.logged()
-    assert "Traceback" not in site.logged()
-
-
-@pytest.mark.parametrize("name", ["worker", "table", "one-shot"])
-def test_topics_that_are_made_need_the_rights_to_make_them_and_no_others(
-    name: str, make_site: Callable[..., Site]
-) -> None:
-    site, role = make_site(create_topics=True), ROLES[name]
-    if name == "table":
-        log.create_topics(site.stream.settings.kafka, site.settings.releases)
-    role.prepare(site)
-    rights = listed(site, role.name)
-    created = [each for each in rights if each.operation == "CREATE"]
-    assert created
-    site.broker.grant(each for each in rights if each != created[-1])
-    with site.running(*role.words) as process:
-        missing = "dead letters will wait in memory" if name == "worker" else "CREATE"
-        wait_until(lambda: missing in site.logged(), site.logged)
-        assert name == "worker" or ended(process) == 2
-    assert created[-1].name in site.logged()
-    site.broker.grant(rights)
-    with site.running(*role.words) as process:
-        site.await_(lambda: role.works(site), process)
-    assert "Traceback" not in site.logged()
 
 
 def refused(site: Site, role: Role, right: Right) -> str:
@@ -361,41 +318,3 @@ def test_without_any_one_of_them_it_ends_and_names_it(
         rf"the right [^:]*\b{right.operation}\b[^,:]* on the {right.kind} '{re.escape(right.name)}'", log
     ), log
     assert "Traceback" not in log
-
-
-@pytest.mark.parametrize("taken", roles.dashboard(Settings(stream="S")), ids=" ".join)
-def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
-    taken: Right, make_site: Callable[..., Site]
-) -> None:
-    site, role = make_site(), ROLES["dashboard"]
-    role.prepare(site)
-    right = site.named(" ".join(taken))
-    site.broker.grant(each for each in role.needed(site.settings) if each != right)
-    site.broker.withdraw(*right)
-    with site.running(*role.words) as page:
-        told = f"the right {right.operation} on the {right.kind} {right.name!r}"
-        site.await_(lambda: told in site.logged(), page)
-        site.broker.grant([right])
-        site.await_(lambda: role.works(site), page)
-    assert "Traceback" not in site.logged()
-
-
-def test_a_person_is_erased_with_exactly_the_rights_that_are_listed(make_site: Callable[..., Site]) -> None:
-    site = make_site()
-    own, copy, output = site.settings, f"{site.settings.events}-2", site.folder / "erased.txt"
-    feed(site)
-    values = as_values(own) | {"mapping": None, "events": SECTION % own.stream}
-    words = "erase", "--where", "customer == 'c7'", "--to", copy
-    rights = listed(site, "erase")
-    for right in sorted(rights, key=lambda each: (each.name == copy, each.operation)):
-        site.broker.grant(each for each in rights if each != right)
-        site.broker.withdraw(*right)
-        output.unlink(missing_ok=True)
-        assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 2, output.read_text()
-        told = " ".join(output.read_text().split())
-        place = re.escape(f"on the topic '{right.name}'")
-        assert re.search(rf"the right [^:]*\b{right.operation}\b[^,:]* {place}", told), told
-    assert {own.dead_letters, copy} & {*log.topics(site.stream.settings.kafka)} == {own.dead_letters}
-    site.broker.grant(rights)
-    assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 0, output.read_text()
-    assert records_in(site, copy) == records_in(site, own.events)
