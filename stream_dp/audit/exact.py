@@ -101,7 +101,12 @@ def law(
         places = block.places(0)
         cells = np.array([int(label) for label in block.labels], np.int64)[places]
         shown[number - 1, cells] = block.counts[0, places]
-    found, place = _distinct(shown.T)
+    return merged_law(shown.T, probabilities)
+
+
+def merged_law(outcomes: NDArray[np.int32], probabilities: NDArray[np.float64]) -> Law:
+    """The law of outcomes, shape (n, horizon), of which some are equal."""
+    found, place = _distinct(outcomes)
     return Law(found, _added(place, probabilities))
 
 
@@ -170,6 +175,8 @@ def guaranteed(mechanism: CalibratedCounter, epsilon: float) -> float:
     if isinstance(mechanism, BltMechanism):
         return gaussian_delta(mechanism.rho, epsilon) + mechanism.threshold_delta
     assert isinstance(mechanism, DiscreteCounter)
+    if mechanism.cap_share:
+        return gaussian_delta(mechanism.loss.gaussian / 2, epsilon) + mechanism.threshold_delta
     shifts = mechanism.items_per_event * mechanism.nodes_per_event(mechanism.horizon)
     table = discrete_gaussian_delta(mechanism.sigma_squared, shifts, epsilon)
     return table + mechanism.threshold_delta

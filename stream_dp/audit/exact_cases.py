@@ -12,6 +12,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from stream_dp.audit.exact import guaranteed, worst
+from stream_dp.audit.exact_cells import CellsCase, cells_cases
 from stream_dp.audit.exact_discovery_cases import DiscoveryCase, broken_cases, discovery_cases
 from stream_dp.audit.exact_epochs import Carried, by_admission, by_release, worst_of_both
 from stream_dp.audit.exact_noise import EnumeratedNoise
@@ -39,7 +40,7 @@ class Case:
 
     `window`: a rule for windows without end.  What is counted of it is the chance that a label escapes, where both logs
     have the same table: what an event moves in that is for the Gaussian to hide, so epsilon has no part in it.
-    `discovery`: a rule by which labels are found at tests.
+    `discovery`: a rule by which labels are found at tests.  `cells`: two cells are counted beside the label.
     `carried`: two epochs follow one another, and this decides what the second one knows of the first.
     """
 
@@ -52,6 +53,7 @@ class Case:
     carried: Carried | None = None
     window: WindowCase | None = None
     discovery: DiscoveryCase | None = None
+    cells: CellsCase | None = None
 
     @property
     def rounds(self) -> int:
@@ -87,6 +89,7 @@ class Counted:
             "items": mechanism.items_per_event,
             "rounds": self.case.rounds,
             "tests": mechanism.tests if isinstance(mechanism, DiscoveryMechanism) else None,
+            "cells": self.case.cells is not None,
             "epochs": 1 if self.case.carried is None else 2,
             "epsilon": self.case.epsilon,
             "broken": self.case.broken,
@@ -103,6 +106,8 @@ def counted(case: Case) -> Counted:
         return Counted(case, case.window.worst(), float(DELTA))
     if case.discovery is not None:
         return Counted(case, case.discovery.worst(), case.discovery.guaranteed)
+    if case.cells is not None:
+        return Counted(case, case.cells.worst(), guaranteed(case.correct or case.mechanism, case.epsilon))
     if case.carried is not None:
         delta, _ = worst_of_both(case.mechanism, case.epsilon, case.carried)
     else:
@@ -112,7 +117,7 @@ def counted(case: Case) -> Counted:
 
 def cases(names: Sequence[str] = ()) -> list[Case]:
     """All, broken ones last; only those of the named counters where some are named."""
-    found = [*_correct(), *_windows(), *_discovery(), *_broken()]
+    found = [*_correct(), *_windows(), *_discovery(), *_cells(), *_broken()]
     found.sort(key=lambda case: bool(case.broken))
     return [case for case in found if not names or case.mechanism.name in names]
 
@@ -128,6 +133,13 @@ def _discovery() -> Iterator[Case]:
     """Labels that are found at tests, and the rules that look similar."""
     for each in (*discovery_cases(), *broken_cases()):
         yield Case(each.rule.mechanism, each.epsilon, each.unit, each.rule.broken, discovery=each)
+
+
+def _cells() -> Iterator[Case]:
+    """Two cells beside a label, and the rules that look similar."""
+    for each in cells_cases():
+        told = each.epsilon, each.unit, each.broken
+        yield Case(each.mechanism, *told, correct=each.correct, cells=each)
 
 
 def _correct() -> Iterator[Case]:

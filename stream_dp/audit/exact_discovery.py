@@ -12,7 +12,7 @@ Labels are independent given what is admitted, so what several of them tell is t
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, reduce
 from itertools import combinations_with_replacement, product
-from math import exp
+from math import exp, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from stream_dp.audit.exact_noise import lower_toeplitz, rounded_gaussians
 from stream_dp.counters.blt_parameters import residues
 from stream_dp.counters.discovery import KNOWN, DiscoveryMechanism
 from stream_dp.counters.discovery_matrix import coefficients
+from stream_dp.counters.protocol import CAP_CELLS
 
 NEVER = -1
 """Stands for the test of a label that no test finds."""
@@ -150,6 +151,12 @@ def told_by_known(rule: Rule, number: int) -> Told:
     return Told(np.ones(1), np.ones(1), np.array([shift]))
 
 
+def told_by_cells(rule: Rule, number: int) -> Told:
+    """What the two cells beside the labels tell, if the larger log adds 1 to each of them in this round or later."""
+    scale = rule.mechanism.counts.draw_sd / rule.mechanism.cells.draw_sd
+    return Told(np.ones(1), np.ones(1), told_by_known(rule, number).shift * scale * sqrt(CAP_CELLS))
+
+
 @lru_cache(maxsize=4096)
 def _law(rule: Rule, counts: Counts) -> dict[tuple[int, int], float]:
     """The probability of each (test, y)."""
@@ -209,6 +216,8 @@ def worst(
         for public in combinations_with_replacement(shown, known):
             if unit == "user" or len({*public, *(number for _, number in chosen)}) == 1:
                 parts = [*map(unknown.__getitem__, chosen), *map(shown.__getitem__, public)]
+                if rule.mechanism.cap_share:
+                    parts.append(told_by_cells(rule, min((*public, *(number for _, number in chosen)))))
                 largest = max(largest, reduce(Told.and_independently, parts).delta(epsilon))
     return largest
 

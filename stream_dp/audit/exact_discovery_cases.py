@@ -118,9 +118,10 @@ def _mechanism(
     items: int = 1,
     at_least: int = 1,
     gaps: Gaps | None = _IDENTITY,
+    cap_share: bool = False,
 ) -> DiscoveryMechanism:
     """With a round after the last test."""
-    parameters = EpochParameters(tests[-1] + 1, items, threshold_delta, "kept")
+    parameters = EpochParameters(tests[-1] + 1, items, threshold_delta, "kept", cap_share)
     return DiscoveryMechanism.of(parameters, rho, tests, at_least, gaps)
 
 
@@ -137,6 +138,8 @@ def discovery_cases() -> list[DiscoveryCase]:
         found.append(DiscoveryCase(Rule(mechanism), 1.0, held=_SURE))
     for tests, at_least in (((1, 2), 1), ((1, 2, 3), 2)):
         found.append(DiscoveryCase(Rule(_mechanism(tests, _THRESHOLD, 0.02, at_least=at_least)), 8.0))
+    beside = Rule(_mechanism((1, 2, 3), _TABLE, 0.004, cap_share=True))
+    found.append(DiscoveryCase(beside, 1.0, held=_SURE))
     units: tuple[Unit, Unit] = ("event", "user")
     for unit in units:
         mechanism = _mechanism((1, 2), _TABLE, 0.004, items=2)

@@ -98,7 +98,8 @@ def _table(title: str, rows: "Sequence[Counted]") -> Table:
         colour = "green" if each.as_expected else "bold red"
         table.add_row(
             mechanism.name,
-            mechanism.shown if case.discovery is None else f"found at {len(case.discovery.rule.ends)} tests",
+            (mechanism.shown if case.discovery is None else f"found at {len(case.discovery.rule.ends)} tests")
+            + " + cells" * mechanism.cap_share,
             *what,
             f"{case.epsilon:g}",
             f"{each.delta:.3g}",

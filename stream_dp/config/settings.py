@@ -56,6 +56,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
     window: Positive | None = None
     items_per_event: Positive = 4
     items_per_user: Positive | None = None
+    cap_share: bool = False
     rounds: Rounds = "per-event"
     tick_seconds: Annotated[float, msgspec.Meta(ge=0.1)] = 1.0
     write_barriers: bool = True
@@ -130,6 +131,10 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f'an engine finds labels at tests: leave engine = "{self.engine}" out, or set mechanism = "blt", '
                 'shown = "kept" and discover = "default"'
             )
+        if self.cap_share:
+            raise SettingsError(
+                f'an engine counts no cells beside the labels: leave cap_share or engine = "{self.engine}" out'
+            )
         if self.unit != "event":
             raise SettingsError(
                 "an engine reads partitions apart, and the events of a user may stand in any of them: set unit = "
@@ -185,6 +190,7 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 'or unit = "user-day"'
             )
         refused: dict[str, tuple[Any, Any, str]] = {
+            "cap_share": (self.cap_share, False, "only running counts have cells beside their labels"),
             "shown": (self.shown, "kept", "a label is shown for a window after it last passed its threshold"),
             "known_labels": (self.known_labels, None, "labels are shown for what the last rounds held"),
             "at_horizon": (self.at_horizon, "stop", "there is no horizon"),
@@ -265,6 +271,7 @@ PRIVACY = (
     "horizon",
     "items_per_event",
     "items_per_user",
+    "cap_share",
     "rounds",
     "release",
     "shown",

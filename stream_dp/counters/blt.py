@@ -51,6 +51,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
@@ -58,7 +59,14 @@ from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, s
 from stream_dp.counters.blt_variances import row_variances
 from stream_dp.counters.escapes import equal_share
 from stream_dp.counters.noise_shape import Covariances, NoiseShape, Step
-from stream_dp.counters.protocol import Enumerated, EpochParameters, Promise, RunningCounter
+from stream_dp.counters.protocol import (
+    CAP_CELLS,
+    CAP_SCALE,
+    Enumerated,
+    EpochParameters,
+    Promise,
+    RunningCounter,
+)
 from stream_dp.errors import needs_extra
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
@@ -104,7 +112,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
         sensitivity = squared_sensitivity(gaps, parameters.horizon)
         return cls(
             **asdict(parameters),
-            draw_sd=sqrt(parameters.items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15),
+            draw_sd=sqrt(parameters.charged_items * sensitivity / (2 * rho)) * (1 + 1e-15),
             deviations=quantile_above(equal_share(parameters)),
             squared_sensitivity=sensitivity,
             theta_gaps=gaps.theta,
@@ -141,7 +149,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
 
     def require_exact(self, promise: Promise, name: str = "blt", size_name: str = "horizon") -> None:
         """Raise ValueError where the noise is too large, or not computed exactly enough, for the promise."""
-        promise.require_variance(self.draw_sd**2)
+        promise.require_variance((self.cells if self.cap_share else self).draw_sd ** 2)
         require_share(self.failure_probability, promise, name, size_name)
 
     @property
@@ -152,7 +160,7 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
     @property
     def rho(self) -> float:
         """The zCDP cost of the noisy table of a whole epoch, D0 sensitivity^2 / (2 s^2)."""
-        return self.items_per_event * self.squared_sensitivity / (2 * self.draw_sd**2)
+        return self.charged_items * self.squared_sensitivity / (2 * self.draw_sd**2)
 
     @property
     def loss(self) -> Loss:
@@ -177,7 +185,14 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
         near_half = 2 * self.noise_error * (1 + 0.4 / self.draw_sd)
         beyond = poles * 4.02 * float(ndtr(shift - _DEVIATIONS))
         of_cells = self.horizon * (near_half + beyond + DRAW_DISTANCE)
-        return self.items_per_event * (of_cells + missing_chance(self.horizon, shift))
+        of_labels = self.items_per_event * (of_cells + missing_chance(self.horizon, shift))
+        return of_labels + self.cells.failure_probability if self.cap_share else of_labels
+
+    @property
+    def cells(self) -> "BltMechanism":
+        """See `CalibratedCounter.cells`."""
+        scaled = CAP_SCALE * self.draw_sd
+        return structs.replace(self, draw_sd=scaled, items_per_event=CAP_CELLS, cap_share=False)
 
     def taus(self, rounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """The least noisy count by which a label is shown in each of `rounds`."""

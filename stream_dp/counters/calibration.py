@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discrete import DiscreteCounter
-from stream_dp.counters.protocol import CalibratedCounter, EpochParameters, Promise, items_name
+from stream_dp.counters.protocol import CAP_CELLS, CalibratedCounter, EpochParameters, Promise, items_name
 from stream_dp.counters.registry import COUNTERS, Mechanism, kind_of
 from stream_dp.privacy.accounting import discrete_gaussian_epsilon
 from stream_dp.privacy.composition import Unit
@@ -51,10 +51,12 @@ def calibrate(
     shown: Shown = "kept",
     tests: tuple[int, ...] = (),
     at_least: int = 1,
+    cap_share: bool = False,
 ) -> tuple[Mechanism, Guarantee]:
     """The least noise that makes a whole epoch (epsilon, delta)-DP.  Which labels are `shown` costs nothing.
 
     `tests`: with blt, the rounds in which new labels of at least `at_least` events are looked for; none for every one.
+    `cap_share`: count units, and those that have more items than are counted, in two noisy cells beside the labels.
 
     Where the unit is the user, or a user's day, the setting items_per_user takes the place of `items_per_event`.
     Half of delta goes to the threshold, and the other half, less what is charged for computed noise that is not
@@ -68,13 +70,16 @@ def calibrate(
     if not 1e-12 <= delta <= 0.5:
         raise ValueError(f"delta must be between 1e-12 and 0.5, not {delta:g}")
     threshold_delta = delta / 2
-    charged = program_delta(delta, horizon + len(tests), items_per_event, unit, mechanism)
+    if cap_share and kind.size_name != "horizon":
+        raise ValueError(f"{mechanism} has no cells beside its labels: leave cap_share out")
+    drawn_items = items_per_event + CAP_CELLS * cap_share
+    charged = program_delta(delta, horizon + len(tests), drawn_items, unit, mechanism)
     noise_delta = delta - threshold_delta - charged
     if noise_delta <= 0:
         raise ValueError(
             f"delta {delta:g} leaves nothing for the noise: raise delta, or lower horizon or {items_name(unit)}"
         )
-    parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
+    parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown, cap_share)
     promise = Promise(unit, float(epsilon), float(delta), noise_delta)
     found: CalibratedCounter
     if tests:
@@ -125,7 +130,8 @@ def program_delta(
 ) -> float:
     """The part of `delta` that pays for all differences between ideal noise and what the program computes.
 
-    `horizon`: in how many rounds a label may draw noise, tests and later rounds both.
+    `horizon`: in how many rounds a label may draw noise, tests and later rounds both; `items_per_event`: how many
+    labels and cells of one unit do.
 
     With `threshold_delta` it is all of an epoch's delta that is not left to the conversion of rho: what a ledger that
     adds up rho must add up too.  None of it grows with epsilon, so it holds at whatever epsilon the ledger converts.

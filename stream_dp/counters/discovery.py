@@ -90,7 +90,7 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
             **asdict(parameters),
             at_least=at_least,
             tests=tests,
-            test_sd=sqrt(parameters.items_per_event * sensitivity / (2 * rho)) * (1 + 1e-15),
+            test_sd=sqrt(parameters.charged_items * sensitivity / (2 * rho)) * (1 + 1e-15),
             deviations=quantile_above(parameters.threshold_delta / chances),
             counts=BltMechanism.of(parameters, rho, gaps),
         )
@@ -102,7 +102,7 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         """See `calibrated`, which does not say when labels are looked for."""
         found = cls.of(parameters, gaussian_rho(promise.epsilon, promise.noise_delta), tests, at_least)
         promise.require_variance(found.test_sd**2)
-        promise.require_variance(found.counts.draw_sd**2)
+        promise.require_variance((found.cells if found.cap_share else found.counts).draw_sd ** 2)
         require_share(found.failure_probability, promise)
         return found
 
@@ -110,6 +110,11 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
     def drawn_rounds(self) -> int:
         """See `CalibratedCounter.drawn_rounds`: a label draws at tests, and in every round in which it is shown."""
         return self.horizon + len(self.tests)
+
+    @property
+    def cells(self) -> BltMechanism:
+        """See `CalibratedCounter.cells`: they are known in advance, and no test looks at them."""
+        return self.counts.cells
 
     def sds(self, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
         """The largest standard deviation of a count in each of `rounds`, whichever test has found its label."""
@@ -131,7 +136,7 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
     def rho(self) -> float:
         """The zCDP cost of an epoch: that of the dearer counter, because an item is in one of them."""
         sensitivity = float(variances_of_tests(len(self.tests))[-1])
-        of_tests = self.items_per_event * sensitivity / (2 * self.test_sd**2)
+        of_tests = self.charged_items * sensitivity / (2 * self.test_sd**2)
         return max(of_tests, self.counts.rho)
 
     @property
@@ -187,7 +192,7 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
     @property
     def failure_probability(self) -> float:
         """At most this chance that a cell that matters differs from what exact noise would have given."""
-        shift = sqrt(2 * self.rho / self.items_per_event)
+        shift = sqrt(2 * self.rho / self.charged_items)
         near_half = 2 * self.test_error * (1 + 0.4 / self.test_sd)
         of_tests = len(self.tests) * (near_half + DRAW_DISTANCE) + missing_chance(len(self.tests), shift)
         return self.items_per_event * of_tests + self.counts.failure_probability

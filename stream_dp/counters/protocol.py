@@ -22,6 +22,12 @@ from stream_dp.privacy.shown import Shown
 
 LARGEST_HORIZON = 2**24
 
+CAP_CELLS = 2
+"""The cells beside the labels: how many units are counted, and how many of them have more items than are counted."""
+
+CAP_SCALE = 4
+"""Their noise is that of a label times this, so that each costs 1/16 of what an item costs."""
+
 
 class Hits(NamedTuple):
     """Which labels' counts grow in which round, in order: `rounds` and `rows`, int64 of shape (hits,).
@@ -121,6 +127,12 @@ class EpochParameters:
     items_per_event: int
     threshold_delta: float
     shown: Shown = "each-round"
+    cap_share: bool = False
+
+    @property
+    def charged_items(self) -> float:
+        """See `CalibratedCounter.charged_items`."""
+        return charged_items(self.items_per_event, self.cap_share)
 
 
 @dataclass(frozen=True)
@@ -149,6 +161,11 @@ class Promise:
             )
 
 
+def charged_items(items: int, cap_share: bool) -> float:
+    """What the noise has to hide of one unit, in items: those that are counted, and the cells beside them."""
+    return items + CAP_CELLS / CAP_SCALE**2 if cap_share else items
+
+
 def items_name(unit: Unit) -> str:
     """The setting that bounds what one unit brings."""
     return "items_per_event" if unit == "event" else "items_per_user"
@@ -163,9 +180,10 @@ class Enumerated(NamedTuple):
 
 
 class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`shown`: which labels a round shows."""
+    """`shown`: which labels a round shows; `cap_share`: whether the cells beside the labels are counted, too."""
 
     shown: Shown = "each-round"
+    cap_share: bool = False
 
 
 class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
@@ -248,6 +266,21 @@ class CalibratedCounter(_Rule, frozen=True, omit_defaults=True):
     def drawn_rounds(self) -> int:
         """In how many rounds a label may draw noise that shows an event: what `coupling_delta` is charged for."""
         return self.chain_rounds
+
+    @property
+    def charged_items(self) -> float:
+        """What one unit can change in the noisy table, in items: w^2 of one in a cell with 1 / w times their noise."""
+        return charged_items(self.items_per_event, self.cap_share)
+
+    @property
+    def drawn_items(self) -> int:
+        """How many labels and cells draw noise that shows a unit: what `coupling_delta` is charged for."""
+        return self.items_per_event + CAP_CELLS * self.cap_share
+
+    @property
+    def cells(self) -> "CalibratedCounter":
+        """The counter of the cells beside the labels; its thresholds mean nothing."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:

@@ -87,6 +87,7 @@ class Epoch:
                 settings.shown,
                 settings.tests(horizon or settings.horizon),
                 settings.at_least,
+                settings.cap_share,
             )
         except ValueError as error:
             raise EpochRefused(str(error)) from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import CalibratedCounter, Column, CounterState, Hits, grown
 from stream_dp.engine.admitted import Admitted, joined
+from stream_dp.engine.cap_cells import CellState
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
@@ -57,7 +58,7 @@ class HistogramState:
     Where labels are forgotten, `labels` only grows while `labels_version` stays the same, and `recent` is what is
     remembered of the last rounds: columns of any length, which only grow while their version stays the same.
     `shown` is there where labels are found at tests; `counter` then has the tweaks of the tests, and `counts` is -1 - c
-    for the label in place c of `shown`.
+    for the label in place c of `shown`.  `cells` is there if cells are counted beside the labels.
     """
 
     history: bytes
@@ -68,6 +69,7 @@ class HistogramState:
     recent: Sequence[Column] = ()
     labels_version: int = 0
     shown: ShownLabels | None = None
+    cells: CellState | None = None
 
     @classmethod
     def before_any_round(cls, labels: Sequence[str] = (), shown: bool = False) -> "HistogramState":

@@ -25,7 +25,7 @@ class ReleasedBlock:
     are replaced, never changed, when others are found.  `heads[i]` is the head of the hash chain after the round.  A
     round released the first ones of the labels if `shown` is None, else those that `shown[i]` marks; other counts tell
     nothing.  `found` is there if labels are found at tests: the test that found each of `labels`, 0 for one that was
-    known before.
+    known before.  `cap_cells` is there if cells are counted beside the labels: what each round released of them.
     """
 
     rounds: NDArray[np.int64]
@@ -35,6 +35,7 @@ class ReleasedBlock:
     heads: Sequence[bytes]
     shown: NDArray[np.bool_] | None = None
     found: NDArray[np.int32] | None = None
+    cap_cells: NDArray[np.int64] | None = None
 
     @classmethod
     def of_shown(

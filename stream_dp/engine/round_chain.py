@@ -11,6 +11,9 @@ Parts = Sequence[tuple[int, Sequence[str]]]
 PartDigests = Sequence[tuple[int, bytes]]
 """What the partitions of a round bring to the chain, in order."""
 
+_CELLS = 2**64 - 1
+"""Stands for the partition of what a round adds to the cells beside the labels."""
+
 
 def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
     """The heads after each of `rounds` of a log with one partition, of which `first` follows `history`."""
@@ -32,16 +35,22 @@ class RoundChain:
         self.history = history
         self._noise, self._rounds = noise, chain_rounds
 
-    def extend(self, first: int, rounds: Sequence[Parts]) -> list[bytes]:
-        """The heads after each of `rounds`, of which `first` is the next one."""
+    def extend(
+        self, first: int, rounds: Sequence[Parts], cells: Sequence[tuple[int, int]] = ()
+    ) -> list[bytes]:
+        """The heads after each of `rounds`, of which `first` is the next one; `cells`: what each adds to those."""
         noise = self._noise
-        return self.join(
-            first,
-            (
-                [(partition, noise.part_digest(number, partition, labels)) for partition, labels in parts]
-                for number, parts in enumerate(rounds, first)
-            ),
+        digests: Iterable[PartDigests] = (
+            [(partition, noise.part_digest(number, partition, labels)) for partition, labels in parts]
+            for number, parts in enumerate(rounds, first)
         )
+        if cells:
+            of_cells = (
+                noise.part_digest(number, _CELLS, {"units": units, "over the cap": over})
+                for number, (units, over) in enumerate(cells, first)
+            )
+            digests = ([*parts, (_CELLS, digest)] for parts, digest in zip(digests, of_cells, strict=True))
+        return self.join(first, digests)
 
     def join(self, first: int, rounds: Iterable[PartDigests]) -> list[bytes]:
         """The same from the digests of the parts of each round."""

@@ -26,7 +26,7 @@ def charge_of(epoch: Epoch) -> Charge:
         rho=guarantee.rho,
         delta=guarantee.threshold_delta
         + program_delta(
-            guarantee.delta, mechanism.drawn_rounds, mechanism.items_per_event, guarantee.unit, mechanism.name
+            guarantee.delta, mechanism.drawn_rounds, mechanism.drawn_items, guarantee.unit, mechanism.name
         ),
         first_offset=first,
         end_offset=None,

@@ -18,10 +18,13 @@ PAIR_BYTES = _USER_BYTES + _ITEM_BYTES
 class Bound(Protocol):
     """Decides what of each event is counted.
 
-    `pairs` is all that it remembers: bytes that only grow, until they are forgotten.
+    `pairs` is all that it remembers: bytes that only grow, until they are forgotten.  `units` is how many events (or
+    users) it has met that hold an item, and `over` how many of them hold more distinct items than count.
     """
 
     pairs: bytearray
+    units: int
+    over: int
 
     def admit(self, event: Event) -> list[str]:
         """All that is counted of `event`, each item once, in record order.
@@ -48,6 +51,7 @@ class EventBound:
     def __init__(self, items_per_event: int) -> None:
         self.items_per_event = items_per_event
         self.pairs = bytearray()
+        self.units = self.over = 0
 
     def admit(self, event: Event) -> list[str]:
         """See `Bound.admit`.
@@ -55,12 +59,13 @@ class EventBound:
         >>> EventBound(2).admit(Event(["b", "a", "b", "c"]))
         ['b', 'a']
         """
-        return list(islice(dict.fromkeys(event.items), self.items_per_event))
+        return self.admit_all([event])
 
     def admit_all(self, events: Sequence[Event]) -> list[str]:
         """See `Bound.admit_all`."""
         admitted: list[str] = []
         most = self.items_per_event
+        self.units += len(events)
         for event in events:
             items = event.items
             several = len(items)
@@ -69,7 +74,10 @@ class EventBound:
             ):  # spare the look at each of them
                 admitted += items
             else:
-                admitted += islice(dict.fromkeys(items), most)
+                distinct = dict.fromkeys(items)
+                self.units -= not distinct
+                self.over += len(distinct) > most
+                admitted += islice(distinct, most)
         return admitted
 
     def forget(self) -> None:
@@ -87,11 +95,21 @@ class UserBound:
     agree would be taken for one too, which decides nothing about anybody else.
 
     `key` is the noise key and `nonce` the epoch's, so that the bits tell nothing without the key and differ between
-    epochs.  `pairs` are those of an earlier instance.
+    epochs.  `pairs` are those of an earlier instance.  `cap_share`: remember the first item of a user that does not
+    count, too, so that `over` counts every user once, and only then.
     """
 
-    def __init__(self, items_per_user: int, key: bytes, nonce: bytes, pairs: bytes | bytearray = b"") -> None:
+    def __init__(
+        self,
+        items_per_user: int,
+        key: bytes,
+        nonce: bytes,
+        pairs: bytes | bytearray = b"",
+        cap_share: bool = False,
+    ) -> None:
         self.items_per_user = items_per_user
+        self.units = self.over = 0
+        self._most_held = (items_per_user + cap_share) * _ITEM_BYTES
         self.pairs = bytearray()
         self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=_USER_BYTES)
         self._item_hash = blake2b(key=subkey(key, b"item"), salt=nonce, digest_size=_ITEM_BYTES)
@@ -112,17 +130,21 @@ class UserBound:
             raise BadRecord(_NO_USER)
         user = _digest(self._user_hash, event.user)
         held = self._held.get(user, b"")
-        admitted = []
+        admitted, before = [], len(held)
         for item in event.items:
-            if len(held) == self.items_per_user * _ITEM_BYTES:
+            if len(held) == self._most_held:
                 break
             bits = _digest(self._item_hash, item)
             if bits in held:  # also across the border of two of them, which is as unlikely as that two agree
                 continue
             held += bits
             self.pairs += user + bits
-            admitted.append(item)
-        if admitted:
+            if len(held) <= self.items_per_user * _ITEM_BYTES:
+                admitted.append(item)
+            else:
+                self.over += 1
+        if len(held) > before:
+            self.units += not before
             self._held[user] = held
         return admitted
 

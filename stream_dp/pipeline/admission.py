@@ -61,8 +61,12 @@ class Admission:
             self._bound.forget()
         return counts
 
-    def admitted(self, parts: PartsOfRound, letters: list[DeadLetter]) -> list[list[str]]:
+    def admitted(
+        self, parts: PartsOfRound, letters: list[DeadLetter], cells: list[tuple[int, int]] | None = None
+    ) -> list[list[str]]:
         """What is counted of each part, in order: labels, one as often as events held it.
+
+        `cells`, if given, gets what each part adds to the cells beside the labels.
 
         Where days count, these are parts of the last round.
         Dead letters of bad records, which count as events without items, are added to `letters`.
@@ -72,7 +76,11 @@ class Admission:
             counts = self._days.counts_part(partition)
             mine = [records if counts else () for _, records in alike]
             events = iter(self._decoded([records for records in mine if records]))
-            admitted += [self._of_part(records, [*islice(events, len(records))], letters) for records in mine]
+            for records in mine:
+                units, over = self._bound.units, self._bound.over
+                admitted.append(self._of_part(records, [*islice(events, len(records))], letters))
+                if cells is not None:
+                    cells.append((self._bound.units - units, self._bound.over - over))
         return admitted
 
     def _decoded(self, parts: Sequence[Sequence[Record]]) -> list[Event | BadRecord]:
@@ -117,4 +125,6 @@ class Admission:
 
 def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
     items = epoch.mechanism.items_per_event
-    return EventBound(items) if epoch.guarantee.unit == "event" else UserBound(items, key, epoch.nonce, pairs)
+    if epoch.guarantee.unit == "event":
+        return EventBound(items)
+    return UserBound(items, key, epoch.nonce, pairs, epoch.mechanism.cap_share)

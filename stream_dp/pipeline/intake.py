@@ -6,7 +6,7 @@ records alone, however they are cut into batches.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.engine.release_schedule import NEVER
@@ -62,12 +62,14 @@ class ClosedRounds:
     """What one batch closed: per round its admitted labels, a label as often as events held it, and its timestamp.
 
     A timestamp is that of the record that closed the round, or when its barrier was due, in milliseconds.  `parts` has
-    the admitted labels of each round by partition; if an engine counted them, `digests` has what they bring to the
+    the admitted labels of each round by partition, and `cells` what it adds to the cells beside them, if there are any;
+    if an engine counted them, `digests` has what they bring to the
     chain instead, and `found` the labels that tests found, by round.  `records` is how many records they held, events
     or not, and `blocks` where blocks of windows begin among them, by number.
     """
 
     admitted: list[Admitted] = field(default_factory=list)
+    cells: list[tuple[int, int]] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
     parts: list[Parts] = field(default_factory=list)
     digests: list[PartDigests] = field(default_factory=list)
@@ -104,6 +106,7 @@ class Intake:
         self._digester = LogDigester(key, epoch.reads_headers)
         self._by_barriers = events_of(epoch.privacy["rounds"]) is None
         self._log_rounds = epoch.log_rounds
+        self._counts_cells = epoch.mechanism.cap_share
 
     @property
     def schemas(self) -> SchemaBook:
@@ -187,7 +190,13 @@ class Intake:
     ) -> None:
         """Add to `closed` what rounds that count admit."""
         every = [part for parts in by_partition for part in parts]
-        admitted = iter(self._admission.admitted(every, closed.dead_letters))
+        of_parts: list[tuple[int, int]] | None = [] if self._counts_cells else None
+        admitted = iter(self._admission.admitted(every, closed.dead_letters, of_parts))
+        if of_parts is not None:
+            cells = iter(of_parts)
+            for parts in by_partition:
+                units, over = zip(*islice(cells, len(parts)), strict=True)
+                closed.cells.append((sum(units), sum(over)))
         for each, parts in zip(rounds, by_partition, strict=True):
             mine = [(number, next(admitted)) for number, _ in parts]
             closed.parts.append(mine)

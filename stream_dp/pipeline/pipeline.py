@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from stream_dp.engine.admitted import Admitted
+from stream_dp.engine.cap_cells import CapCells, as_array, cells_of
 from stream_dp.engine.counted_histogram import CountedHistogram
 from stream_dp.engine.counting import Histogram, histogram_of
 from stream_dp.engine.epoch import Epoch, EpochRefused
@@ -87,7 +90,8 @@ class Pipeline:
         if isinstance(self.histogram, CountedHistogram):
             self.intake = CountedIntake(epoch, key, position, self.histogram.shown_labels)
         self._chain = RoundChain(epoch.noise(key), epoch.mechanism.chain_rounds, self.histogram.history)
-        self._releaser = Releaser(epoch, key, self.intake.position.released, known)
+        self._cells = cells_of(epoch.mechanism, epoch.noise(key), state.cells, self.histogram.round)
+        self._releaser = Releaser(epoch, key, self.intake.position.released, known, self._cells)
 
     def begin_block(self, number: int, carried: Sequence[str]) -> None:
         """See `WindowHistogram.begin_block`; `position` is then where that block begins."""
@@ -107,7 +111,8 @@ class Pipeline:
 
     def state(self) -> HistogramState:
         """What a checkpoint keeps of the histogram; see `RunningHistogram.state`."""
-        return self.histogram.state()
+        state = self.histogram.state()
+        return state if self._cells is None else replace(state, cells=self._cells.state())
 
     @property
     def finished(self) -> bool:
@@ -126,14 +131,14 @@ class Pipeline:
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
         chain, first = self._chain, self.round + 1
-        heads = chain.join(first, closed.digests) if closed.digests else chain.extend(first, closed.parts)
+        heads = chain.join(first, closed.digests) or chain.extend(first, closed.parts, closed.cells)
         if isinstance(self.histogram, CountedHistogram):
             self.histogram.found |= closed.found
         output = Output(
             dead_letters=closed.dead_letters, records=closed.records, heads=heads, blocks=closed.blocks
         )
         for parts in self._releaser.release(
-            self.histogram, closed.admitted, closed.timestamps, before, heads
+            self.histogram, closed.admitted, closed.timestamps, before, heads, closed.cells
         ):
             output.releases += parts
         return output
@@ -143,7 +148,7 @@ class Releaser:
     """Closes rounds in a histogram and encodes what the epoch releases of them.
 
     `released` is the last round that was released, 0 before any.
-    `known` are the labels that the epoch shows from its first round on.
+    `known` are the labels that the epoch shows from its first round on, and `cells` those that it counts beside labels.
     """
 
     def __init__(
@@ -152,12 +157,14 @@ class Releaser:
         key: bytes,
         released: int,
         known: KnownLabels,
+        cells: CapCells | None = None,
     ) -> None:
         if known.digest != epoch.known:
             raise ValueError(
                 f"these are not the labels that epoch {epoch.number} knows from its beginning on"
             )
         self.released = released
+        self._cells = cells
         self._epoch = epoch.number
         self._largest = 0  # of the counts that were released
         self._horizon, self._schedule = epoch.mechanism.horizon, epoch.release_schedule
@@ -178,11 +185,13 @@ class Releaser:
         timestamps: Sequence[int],
         before: int,
         heads: Sequence[bytes],
+        counts: Sequence[tuple[int, int]] = (),
     ) -> Iterator[list[ReleasedPart]]:
         """The messages of the rounds that admitted these labels, a block of rounds at a time.
 
         `timestamps` tell when each round was closed and `before` when the one before them was; `heads`: see
-        `RunningHistogram.blocks`.  Raises `EpochRefused` where a count has become too large.
+        `RunningHistogram.blocks`; `counts` are what they add to the cells.  Raises `EpochRefused` where a count has
+        become too large.
         """
         if self._largest >= MOST_COUNTED:
             raise EpochRefused(
@@ -191,13 +200,19 @@ class Releaser:
             )
         first = histogram.round + 1
         wanted = self._schedule.wanted(first, timestamps, before, self._horizon)
+        cells = None if self._cells is None else self._cells.observe(as_array(counts), heads, wanted)
         for block in histogram.blocks(admitted, heads, wanted):
+            if cells is not None:
+                mine, cells = np.split(cells, [len(block.rounds)])
+                block = replace(block, cap_cells=mine)
             self._see(block)
             yield list(self._parts(block, [timestamps[number - first] for number in block.rounds.tolist()]))
 
     def again(self, histogram: Histogram, timestamp: int, previous: int | None) -> list[bytes]:
         """The messages of the last round of `histogram`, which was closed at `timestamp`, once more."""
         block = histogram.last_release()
+        if self._cells is not None:
+            block = replace(block, cap_cells=self._cells.current())
         self._see(block)
         [parts] = self._encoder.encode(block, [timestamp], previous or 0)
         return parts

@@ -35,7 +35,7 @@ _NEVER = 1e9
 _LARGEST_RESERVE = 30.0
 """Above, total variation is too near 1 to tell reserves apart in double precision."""
 
-_ROUNDED_VARIANCE = 4.0
+ROUNDED_VARIANCE = 4.0
 """A discrete Gaussian is a continuous one of this much less variance, rounded at random, but for a chance of 1e-33."""
 
 
@@ -117,8 +117,8 @@ def either(losses: Iterable[Loss]) -> Loss:
 
 def discrete_gaussian(sigma_squared: float, shifts: int, shift: int = 1) -> Loss:
     """`shifts` cells of noise N_Z(0, sigma_squared), each moved by at most `shift`."""
-    if sigma_squared >= 2 * _ROUNDED_VARIANCE:
-        return gaussian(shifts * shift**2 / (sigma_squared - _ROUNDED_VARIANCE) * (1 + 1e-12))
+    if sigma_squared >= 2 * ROUNDED_VARIANCE:
+        return gaussian(shifts * shift**2 / (sigma_squared - ROUNDED_VARIANCE) * (1 + 1e-12))
     beside = 1 + 1e-6 if sigma_squared >= 1 else 2.0
     return Loss(steps=((shift**2 / sigma_squared * beside, shifts),))
 

@@ -119,15 +119,19 @@ def unit_in_words(unit: str, items: int | None = None) -> str:
     return f"one {_PROTECTED[unit]}{most}{of_users}"
 
 
-def counted(unit: str, items: int) -> str:
-    """What a count is of: no interval shows what the cap leaves out.
+def counted(unit: str, items: int, over: str | None = None) -> str:
+    """What a count is of: no interval shows what the cap leaves out.  `over`: which share of the units has more items.
 
     >>> counted("event", 16)
     'Counts the first 16 items of each event; what comes after is left out.'
+    >>> counted("event", 16, "45% (44% to 46%)")
+    'Counts the first 16 items of each event; 45% (44% to 46%) of the events have more, and what comes after is \
+left out.'
     """
     whose = {"event": "each event", "user": "each user", "user-day": "each user's day"}[unit]
     first = "item" if items == 1 else f"{items:,} items"
-    return f"Counts the first {first} of {whose}; what comes after is left out."
+    more = "" if over is None else f"{over} of the {_MANY[unit]} have more, and "
+    return f"Counts the first {first} of {whose}; {more}what comes after is left out."
 
 
 def never_shown(unit: str, at_least: int) -> str:
@@ -138,10 +142,7 @@ def never_shown(unit: str, at_least: int) -> str:
     """
     if at_least == 1:
         return ""
-    whose = {"event": "events", "user": "users", "user-day": "users' days"}[unit]
-    return (
-        f"No label that fewer than {at_least:,} {whose} hold is ever shown, unless it was known in advance."
-    )
+    return f"No label that fewer than {at_least:,} {_MANY[unit]} hold is ever shown, unless it was known in advance."
 
 
 _PROTECTED = {
@@ -149,6 +150,8 @@ _PROTECTED = {
     "user": "user, with all of their events",
     "user-day": "user's day, with all of their events of that day",
 }
+
+_MANY = {"event": "events", "user": "users", "user-day": "users' days"}
 
 _HIDDEN = {
     "event": ("Each single event is hidden", "it", " Someone with many events is not hidden as a person."),

@@ -15,7 +15,7 @@ from stream_dp.counters.window import WindowMechanism
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels
 from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.privacy.release_tags import ReleaseTags
-from stream_dp.releases.noise_fields import fields, known_sds, noise_fields
+from stream_dp.releases.noise_fields import cell_fields, fields, known_sds, noise_fields
 from stream_dp.releases.part_encoder import PartEncoder
 from stream_dp.releases.release import VERSION
 
@@ -74,13 +74,14 @@ class ReleaseEncoder:
         noise = noise_fields(self._mechanism, block)
         openings = [
             f'{{{self._epoch},"round":{number},{self._length},"ts":"{iso_timestamp(timestamp)}",{proof}'
-            f"{self._promise},{noise_fields}{total_sds}".encode()
-            for number, timestamp, proof, noise_fields, total_sds in zip(
+            f"{self._promise},{noise_fields}{total_sds}{cells}".encode()
+            for number, timestamp, proof, noise_fields, total_sds, cells in zip(
                 rounds.tolist(),
                 timestamps,
                 self._proofs(block, previous),
                 noise,
                 self._totals.sds(self._mechanism, rounds),
+                cell_fields(self._mechanism, block),
                 strict=True,
             )
         ]

@@ -22,6 +22,15 @@ def noise_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str
     return [_sd_and_tau(sd, tau) for sd, tau in zip(sds, taus, strict=True)]
 
 
+def cell_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str]:
+    """The fields of each round about the cells beside the labels, behind a comma; nothing if there are none."""
+    if block.cap_cells is None:
+        return [""] * len(block.rounds)
+    sds = mechanism.cells.sds(block.rounds).round(_DIGITS).tolist()
+    rows = zip(block.cap_cells.tolist(), sds, strict=True)
+    return [f',"units":{units},"over_cap":{over},"units_sd":{sd}' for (units, over), sd in rows]
+
+
 def known_sds(mechanism: CalibratedCounter, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """The standard deviation of the counts of labels that were known before the epoch."""
     if isinstance(mechanism, DiscoveryMechanism):

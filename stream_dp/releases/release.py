@@ -7,6 +7,8 @@ import msgspec
 
 from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.privacy.shown import Shown
+from stream_dp.privacy.wording import counted
+from stream_dp.releases.share import Share, share_of
 
 VERSION: Literal[1] = 1
 LARGEST_PART = 900_000
@@ -70,6 +72,10 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     which epoch showed it first, 0 for one that a list names.  `totals` are there where epochs before this one are
     carried on: the last counts of each label in them and its count here, added up, from the epoch of its `since` on,
     or where that is 0 from the first; `total_sds` are their standard deviations, by `since`.
+
+    `units`, `over_cap` and `units_sd` are there with the setting `cap_share`: how many events (users, users' days) the
+    epoch has counted that hold an item, how many of them hold more distinct items than count, and the standard
+    deviation of the noise in either.
     """
 
     v: int
@@ -106,6 +112,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     since: list[int] | None = None
     totals: list[int] | None = None
     total_sds: dict[str, float] | None = None
+    units: int | None = None
+    over_cap: int | None = None
+    units_sd: float | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns of different lengths, and unless it has either a horizon or a window."""
@@ -128,6 +137,19 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
             return [self.sd] * len(self.labels)
         sds = self.sds or {}
         return [sds[str(test)] for test in self.found]
+
+    @property
+    def over_cap_share(self) -> Share | None:
+        """Which share of the units has more items than are counted; None if releases do not say, or nobody can tell."""
+        if self.units is None or self.over_cap is None or self.units_sd is None:
+            return None
+        return share_of(self.over_cap, self.units_sd, self.units, self.units_sd)
+
+    @property
+    def counts_what(self) -> str:
+        """What its counts are of, and which share of the units has more than that, in a sentence."""
+        over = self.over_cap_share
+        return counted(self.unit, self.items_per_event, None if over is None else over.percent)
 
     def largest_first(self) -> Self:
         """The same release with its columns by count, the largest first, then by label."""

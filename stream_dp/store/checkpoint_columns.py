@@ -6,9 +6,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import Column, CounterState
+from stream_dp.engine.cap_cells import CellState
 from stream_dp.engine.histogram import HistogramState, ShownLabels
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.store.checkpoint_records import (
+    CELL_COUNTS,
+    CELLS,
     FORMAT,
     RECENT,
     SHOWN,
@@ -64,10 +67,16 @@ def state_of(meta: Meta, labels: LabelTexts, cells: Mapping[str, NDArray[Any]]) 
     state.recent = [column for name, column in found.items() if name.startswith(RECENT)]
     if shown_since is not None:
         state.shown_since = shown_since.cells
+    if CELL_COUNTS in found:
+        counts = found.pop(CELL_COUNTS).cells
+        beside = [column for name, column in found.items() if name.startswith(CELLS)]
+        state.cells = CellState(counts, CounterState(meta.round, beside, meta.tweaks))
     if SHOWN_ROWS in found:
-        rows, tests, counts = (found.pop(each).cells for each in (SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS))
+        rows, tests, shown_counts = (
+            found.pop(each).cells for each in (SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS)
+        )
         shown = [column for name, column in found.items() if name.startswith(SHOWN)]
-        state.shown = ShownLabels(rows, tests, counts, CounterState(meta.round, shown))
+        state.shown = ShownLabels(rows, tests, shown_counts, CounterState(meta.round, shown))
     return state
 
 
@@ -83,5 +92,9 @@ def columns_of(state: HistogramState) -> Iterator[tuple[str, Column]]:
         yield SHOWN_ROWS, Column("rows", 0, state.shown.rows)  # labels that are found are only added
         yield SHOWN_TESTS, Column("tests", 0, state.shown.tests)
         yield SHOWN_COUNTS, Column("counts", state.round, state.shown.counts)
+    if state.cells is not None:
+        for column in state.cells.counter.columns:
+            yield f"{CELLS}{column.name}", column
+        yield CELL_COUNTS, Column("counts", state.round, state.cells.counts)
     for column in state.recent:
         yield f"{RECENT}{column.name}", column

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.counters.protocol import Column
+from stream_dp.counters.protocol import CAP_CELLS, Column
 from stream_dp.engine.epoch import Epoch, EpochRefused
 from stream_dp.engine.histogram import HistogramState
 from stream_dp.errors import Refused
@@ -21,6 +21,7 @@ FORMAT = 1
 SHOWN_SINCE = "column:shown"
 RECENT = "recent:"
 SHOWN = "shown:"
+CELLS, CELL_COUNTS = "cells:", "cells:counts"
 SHOWN_ROWS, SHOWN_TESTS, SHOWN_COUNTS = "shown:rows", "shown:tests", "shown:counts"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -43,7 +44,7 @@ def damaged(*names: str) -> StateDamaged:
 class ColumnMeta(msgspec.Struct, frozen=True):
     """What makes `rows` cells of bytes: `dtype` as numpy names it."""
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^(column|recent|shown):[a-z]+(:[0-9a-z]+)?\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^(column|recent|shown|cells):[a-z]+(:[0-9a-z]+)?\Z")]
     version: _Count
     dtype: Literal["<i4", "<i8", "<f8"]
     rows: _Count
@@ -107,11 +108,11 @@ class Meta(msgspec.Struct):
     def check_shape(self) -> None:
         """Raise `StateDamaged` unless the parts have the sizes that belong together."""
         rows = {column.name: column.rows for column in self.columns}
-        shown = rows.get(SHOWN_ROWS, 0)
+        sizes = {"column": self.labels, "shown": rows.get(SHOWN_ROWS, 0), "cells": CAP_CELLS}
         fits = (
             len(rows) == len(self.columns)
             and all(
-                count == (self.labels if name.startswith("column:") else shown)
+                count == sizes[name.partition(":")[0]]
                 for name, count in rows.items()
                 if not name.startswith(RECENT)
             )

@@ -16,6 +16,7 @@ Keys, all under `stream_dp:{<stream>}:` so that a cluster keeps them together:
                     labels are kept: the round that showed each of them first, or 0
     shown:<name>    where labels are found at tests, those that are shown: `shown:rows` are their numbers in the order
                     in which they were found, `shown:tests` the tests, and the others are columns of their counter
+    cells:<name>    where cells are counted beside the labels, their counts and the columns of their counter
     recent:<name>   of windows, what the last two blocks held: the heads of the hash chain, and which labels were hit
     key             the noise key, unless it is kept elsewhere
 
@@ -316,7 +317,7 @@ class CheckpointStore:
         def forget(transaction: Transaction) -> None:
             columns = [
                 name
-                for kind in ("column:*", "shown:*", "recent:*")
+                for kind in ("column:*", "shown:*", "cells:*", "recent:*")
                 for name in transaction.scan_iter(match=self._key(kind))
             ]
             transaction.multi()

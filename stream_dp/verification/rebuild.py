@@ -171,7 +171,7 @@ def _computed(
             f"nothing was rebuilt: the topic {settings.releases!r} holds a release of round {left}, which the events "
             "topic and the key do not reproduce; `stream-dp verify` says more"
         )
-    state, pairs = pipeline.histogram.state(), pipeline.intake.pairs
+    state, pairs = pipeline.state(), pipeline.intake.pairs
     check = key_check(recorded.key)
     return Checkpoint(recorded.epoch, state, pipeline.position, released.next_offset, check, pairs)
 

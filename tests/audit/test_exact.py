@@ -102,7 +102,7 @@ def test_every_counter_rule_and_unit_keeps_its_guarantee_and_broken_ones_do_not(
     assert len(named) == 2 * 2 * 2 + 1, "windows have one rule and one unit"
     found = [counted(case) for case in everything]
     assert not [each.report() for each in found if not each.as_expected]
-    assert len({each.case.broken for each in found if each.exceeded}) == 5 + 4 + 6
+    assert len({each.case.broken for each in found if each.exceeded}) == 5 + 4 + 6 + 3
 
 
 def test_blt_with_too_little_noise_or_a_threshold_without_the_union_is_caught() -> None:

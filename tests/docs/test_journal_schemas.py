@@ -129,7 +129,9 @@ def written(name: str, record: Any) -> Any:
     "changes", [{}, {"unit": "user", "items_per_user": 5, "rounds": "ticks", "release": "every-100ms"}]
 )
 def test_epochs_are_written_as_their_schema_says(mechanism: Any, changes: dict[str, Any]) -> None:
-    opened = Epoch.open(Settings(stream="shop", horizon=1023, mechanism=mechanism, **changes), 2, 17)
+    opened = Epoch.open(
+        Settings(stream="shop", horizon=1023, mechanism=mechanism, cap_share=True, **changes), 2, 17
+    )
     value = written("epoch", EpochOpened(opened, key_check(bytes(32)), 3))
     described = read_schema("epoch")["$defs"]
     counter = type(opened.mechanism).__name__

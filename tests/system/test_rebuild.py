@@ -12,7 +12,9 @@ from tests.system.example_events import some_events
 from tests.system.streams import Stream
 
 
-def test_lost_state_is_refused_then_rebuilt_bit_for_bit(stream: Stream) -> None:
+@pytest.mark.parametrize("cap_share", [False, True])
+def test_lost_state_is_refused_then_rebuilt_bit_for_bit(stream: Stream, cap_share: bool) -> None:
+    stream.settings = replace(stream.settings, cap_share=cap_share)
     stream.feed(some_events(150, seed=1))
     assert stream.run(until_round=150) == 0
     before, released = state_keys(stream), stream.releases()

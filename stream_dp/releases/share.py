@@ -1,0 +1,41 @@
+"""A noisy number as a part of another noisy number: shares, with intervals."""
+
+from math import ceil, floor, sqrt
+from statistics import NormalDist
+from typing import NamedTuple
+
+
+class Share(NamedTuple):
+    """A part of a whole, from 0 to 1, between `low` and `high`."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def percent(self) -> str:
+        """For people; the ends are rounded outwards.
+
+        >>> Share(0.4512, 0.4432, 0.4601).percent
+        '45% (44% to 47%)'
+        """
+        low, high = floor(100 * self.low), ceil(100 * self.high)
+        return f"{100 * self.value:.0f}% ({low}% to {high}%)"
+
+
+def share_of(
+    part: float, part_sd: float, whole: float, whole_sd: float, confidence: float = 0.95
+) -> Share | None:
+    """part / whole, both with normal noise, independent of each other; None if the whole may be nothing.
+
+    The ends are those of Fieller (1954): the ratios r for which part - r whole is as near to 0 as its noise explains.
+    Raises ValueError for a confidence outside (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
+    reach = NormalDist().inv_cdf((1 + confidence) / 2)
+    a, b, c = whole**2 - (reach * whole_sd) ** 2, part * whole, part**2 - (reach * part_sd) ** 2
+    if a <= 0 or whole <= 0:
+        return None
+    root = sqrt(max(0.0, b * b - a * c))
+    return Share(*(min(1.0, max(0.0, each)) for each in (part / whole, (b - root) / a, (b + root) / a)))
