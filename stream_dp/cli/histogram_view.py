@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stream_dp.privacy.wording import counted, for_viewers, in_words, unit_in_words
+from stream_dp.privacy.wording import for_viewers, in_words, unit_in_words
 from stream_dp.releases.estimates.intervals import intervals_of
 from stream_dp.releases.release import Release
 from stream_dp.releases.silence import silence
@@ -249,8 +249,7 @@ def _notes(release: Release) -> list[Text]:
             + in_words(unit, "all rounds together show", release.epsilon, release.delta)
         ),
         Text(
-            f"{counted(release.unit, release.items_per_event)} {_how_shown(release)} sd {release.sd:,.1f}."
-            f"{_next_test(release)}",
+            f"{release.counts_what} {_how_shown(release)} sd {release.sd:,.1f}.{_next_test(release)}",
             style="dim",
         ),
     ]

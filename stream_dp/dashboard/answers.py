@@ -16,7 +16,7 @@ class ToldRelease(Release, frozen=True, kw_only=True):
     """A whole release as viewers are told it.
 
     `low` and `high` are the ends of each label's 95% interval.  `totals`, `total_margins` and `since` are by label, and
-    null where nothing is carried on.  `protects` and `guarantee` are sentences.
+    null where nothing is carried on.  `protects`, `guarantee` and `counts_what` are sentences.
     """
 
     low: list[int]
@@ -24,6 +24,7 @@ class ToldRelease(Release, frozen=True, kw_only=True):
     total_margins: list[int] | None
     protects: str
     guarantee: str
+    counted: str = field(name="counts_what")
 
 
 class LabelHistory(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Problem(Struct, frozen=True):
 
 
 class FrameRelease(Struct, frozen=True, kw_only=True):
-    """A release without its labels and counts."""
+    """A release without its labels and counts; `counts_what` says what these are of."""
 
     stream: str
     epoch: int
@@ -73,6 +74,10 @@ class FrameRelease(Struct, frozen=True, kw_only=True):
     tests: dict[str, TestRecord] | None
     test_draw_sd: float | None
     shown: Shown
+    units: int | None
+    over_cap: int | None
+    units_sd: float | None
+    counts_what: str
 
 
 class Frame(Struct, kw_only=True):

@@ -148,7 +148,14 @@ class Dashboard:
         guaranteed = guarantee(release, self.reader.board.is_unmetered(release))
         told = msgspec.structs.asdict(release) | told_totals(release)
         return json_answer(
-            ToldRelease(**told, low=low, high=high, protects=protects(release), guarantee=guaranteed)
+            ToldRelease(
+                **told,
+                low=low,
+                high=high,
+                protects=protects(release),
+                guarantee=guaranteed,
+                counted=release.counts_what,
+            )
         )
 
     async def history(self, request: Request) -> Response:

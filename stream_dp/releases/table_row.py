@@ -1,5 +1,6 @@
 """The rows of a table: one flat JSON object a shown label, whose key is the label in UTF-8."""
 
+from functools import cache
 from itertools import chain, repeat
 from typing import Any
 
@@ -16,7 +17,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The released count of one label: `low` to `high` is its 95% interval, `sd` the deviation of the round's noise.
 
     `round`, `ts` and `epoch` are those of the release that it comes from.  Where it carries epochs on, `total` is the
-    count over all of them from the beginning of epoch `since` on, with its own `total_sd`.
+    count over all of them from the beginning of epoch `since` on, with its own `total_sd`.  `units`, `over_cap` and
+    `units_sd` are those of the release, if it has them, and say how much the count leaves out.
     """
 
     label: str
@@ -30,6 +32,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int | None = None
     total_sd: float | None = None
     since: int | None = None
+    units: int | None = None
+    over_cap: int | None = None
+    units_sd: float | None = None
 
 
 _CONNECT_TYPES = {
@@ -45,23 +50,24 @@ _CONNECT_TYPES = {
 _CONNECT_NAMES = {"ts": "io.debezium.time.ZonedTimestamp"}
 """What a text is for Debezium's sink, which makes a `timestamptz` of it in PostgreSQL; to others it is a text."""
 
-_CONNECT_TYPES_OF_TOTALS = {"total": "int64", "total_sd": "double", "since": "int64"}
+_TOTALS = {"total": "int64", "total_sd": "double", "since": "int64"}
+_CELLS = {"units": "int64", "over_cap": "int64", "units_sd": "double"}
 
 
-def _connect_opening(with_totals: bool) -> bytes:
+@cache
+def _connect_opening(with_totals: bool, with_cells: bool) -> bytes:
     """The schema of `Row` as Kafka Connect's JsonConverter reads it with schemas.enable=true."""
+    types = _CONNECT_TYPES | (_TOTALS if with_totals else {}) | (_CELLS if with_cells else {})
     fields = [
-        {"field": name, "type": kind, "optional": name in _CONNECT_TYPES_OF_TOTALS}
+        {"field": name, "type": kind, "optional": name not in _CONNECT_TYPES}
         | ({"name": _CONNECT_NAMES[name], "version": 1} if name in _CONNECT_NAMES else {})
-        for name, kind in (_CONNECT_TYPES | (_CONNECT_TYPES_OF_TOTALS if with_totals else {})).items()
+        for name, kind in types.items()
     ]
     schema = {"type": "struct", "name": "stream_dp.Row", "optional": True, "fields": fields}
     return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
 
 
-_CONNECT_OPENING = _connect_opening(with_totals=False)
-_CONNECT_OPENING_WITH_TOTALS = _connect_opening(with_totals=True)
-_CONNECT_REMOVAL = _CONNECT_OPENING + b"null}"
+_CONNECT_REMOVAL = _connect_opening(with_totals=False, with_cells=False) + b"null}"
 _LONGEST_DATABASE_KEY = (
     2_600  # in bytes; PostgreSQL's index takes a little more, in a row without other columns
 )
@@ -82,7 +88,7 @@ def rows_of(release: WholeRelease, table_format: str) -> dict[bytes, bytes]:
     rows would stop the sink.  Raises `NoRows` for what no worker writes.
     """
     connect = table_format == "connect"
-    schema = _CONNECT_OPENING if totals_carried(release) is None else _CONNECT_OPENING_WITH_TOTALS
+    schema = _connect_opening(totals_carried(release) is not None, release.units is not None)
     opening, closing = (schema, b"}") if connect else (b"", b"")
     try:
         rows = {
@@ -137,6 +143,9 @@ def _rows(release: WholeRelease) -> list[Row]:
                 total=None if total is None else total.count,
                 total_sd=None if total is None else total.sd,
                 since=None if total is None else total.since,
+                units=release.units,
+                over_cap=release.over_cap,
+                units_sd=release.units_sd,
             )
         )
     return rows

@@ -1,15 +1,16 @@
 """A release with all its parts, as subscribers get it."""
 
 from heapq import nsmallest
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from stream_dp.errors import needs_extra
 from stream_dp.frames import Framed
-from stream_dp.privacy.wording import counted
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
+from stream_dp.releases.share import Share, share_of
 from stream_dp.releases.totals import Total, totals_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,17 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
 
         return interval(self, self.showings, label, confidence)
 
+    def share(self, label: str, confidence: float = 0.95) -> Share | None:
+        """Which share of the counted events (users, users' days) holds a label among their first items.
+
+        None if releases do not count them (`cap_share`), or while nobody can tell.  Raises as `interval` does.
+        """
+        low, high = self.interval(label, confidence)
+        if self.units is None or self.units_sd is None:
+            return None
+        sd = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
+        return share_of((low + high) / 2, sd, self.units, self.units_sd, confidence)
+
     def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
         """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""
         with needs_extra("an interval", "estimates"):
@@ -122,8 +134,7 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
 
     def _caption(self) -> str:
         """What its counts count, for a notebook."""
-        items = self.items_per_user or self.items_per_event
-        return f"{self.stream}, round {self.round:,}, {self.ts}. {counted(self.unit, items)}"
+        return f"{self.stream}, round {self.round:,}, {self.ts}. {self.counts_what}"
 
 
 decode_whole_release = msgspec.json.Decoder(WholeRelease).decode

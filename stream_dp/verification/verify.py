@@ -103,6 +103,8 @@ class Certificate(msgspec.Struct, frozen=True):
     verdict: Verdict
     sound: bool
     at_least: int | None
+    items_per_event: int
+    cap_share: bool
     first_round: int = 1
 
 
@@ -167,6 +169,8 @@ def verify(
         verdict=verdict,
         sound=verdict.sound,
         at_least=epoch.at_least,
+        items_per_event=epoch.mechanism.items_per_event,
+        cap_share=epoch.mechanism.cap_share,
         first_round=first_round,
     )
     return Outcome(certificate, comparison.difference, missing, comparison.last)

@@ -150,6 +150,7 @@ def test_releases_history_and_results_are_answered_as_described(topic: Topic, cl
         assert (told.pop("guarantee"), told.pop("protects")) == (guarantee(expected), protects(expected))
         assert (told.pop("low"), told.pop("high")) == whole_intervals(expected)
         assert told.pop("total_margins") is None
+        assert told.pop("counts_what") == expected.counts_what
         assert told == to_builtins(expected)
     told = client.get("/api/v1/history?label=a&label=b").json()
     assert [each["counts"] for each in told["series"]] == [[300, 310], [None, 120]]

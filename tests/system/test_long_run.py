@@ -31,7 +31,7 @@ def test_nothing_that_is_kept_grows_over_restarts_and_the_last_blocks_are_verifi
 
 
 def certificate(verdict: Verdict) -> Certificate:
-    return Certificate(1, "shop", 1, "", "", 0, 0, "", "", 0, verdict, verdict.sound, None)
+    return Certificate(1, "shop", 1, "", "", 0, 0, "", "", 0, verdict, verdict.sound, None, 4, False)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 /* What every release says of itself: its round, its noise and its guarantee. */
 
 import { $, put } from "./dom.js";
-import { counted } from "./counted.js";
 import { small, span, whole } from "./format.js";
 import { askedRound, question } from "./past.js";
 import { NORMAL_95, heard, view } from "./state.js";
@@ -22,7 +21,7 @@ export function drawFacts() {
   put($("rho"), small(release.rho));
   put($("protects"), protects);
   put($("guarantee"), guarantee);
-  put($("counted"), counted(release));
+  put($("counted"), release.counts_what);
   put($("unit"), `one ${release.unit}`);
   put($("mechanism"), release.mechanism);
   drawSlider(release);

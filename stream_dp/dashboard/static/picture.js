@@ -1,7 +1,6 @@
 /* The chart as a picture to be saved. */
 
 import { color, drawn } from "./chart.js";
-import { counted } from "./counted.js";
 import { style } from "./dom.js";
 import { whole } from "./format.js";
 import { view } from "./state.js";
@@ -23,7 +22,7 @@ export function picture() {
     left += ctx.measureText(label).width + 16 * ratio;
   }
   ctx.fillStyle = style("--quiet");
-  const { release } = view.shown, about = `${release.stream} · round ${whole(release.round)} · ${counted(release)}`;
+  const { release } = view.shown, about = `${release.stream} · round ${whole(release.round)} · ${release.counts_what}`;
   ctx.fillText(about, Math.max(left, made.width - ctx.measureText(about).width - 12 * ratio), 22 * ratio);
   return made;
 }

@@ -1,7 +1,6 @@
 /* What is on show as a file: a table as CSV or JSON, the chart as a picture, and the link that shows it again. */
 
 import { say } from "./announcer.js";
-import { counted } from "./counted.js";
 import { $ } from "./dom.js";
 import { picture } from "./picture.js";
 import { ranked, view } from "./state.js";
@@ -36,8 +35,8 @@ export function content() {
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
     ...(totals && !view.window ? { total: totals[place], since: since[place] } : {}),
   }));
-  const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release;
-  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, epsilon, delta, guarantee, counted: counted(release), rows };
+  const { stream, epoch, round, ts, sd, tau, epsilon, delta, units, over_cap, units_sd } = release;
+  return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, units, over_cap, units_sd, epsilon, delta, guarantee, counted: release.counts_what, rows };
 }
 
 /* Which rounds a release counts, if not all. */
