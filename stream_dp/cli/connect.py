@@ -208,6 +208,8 @@ def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Set
     decoder_of(Mapping.of(settings.mapping))
     if wanted.items_per_unit is None and wanted.unit == "event":
         settings = msgspec.structs.replace(settings, items_per_event=_items_of(settings, found, public))
+    if not (wanted.unit == "event" and _holds_one_item(settings, found)):  # else nothing is left out
+        settings = msgspec.structs.replace(settings, cap_share=True)
     if wanted.discover is None:
         seen = {each.name: each.seen_mostly for each in seen_with_each(settings)}
         if seen.get("blt", 0) > seen.get(EVERY_ROUND, 0):  # of few rounds, tests come too late
@@ -216,13 +218,20 @@ def _settings(base: Settings, found: Found, wanted: Wishes, public: bool) -> Set
     return settings
 
 
+def _holds_one_item(settings: Settings, found: Found) -> bool:
+    """Whether a record has one item at most."""
+    section = settings.mapping
+    assert section is not None
+    if section.items in [each.path for each in found.single] or (section.items or "").startswith("$"):
+        return True
+    return section.format == "csv" and "*" not in (section.items or "") and section.items != "columns"
+
+
 def _items_of(settings: Settings, found: Found, public: bool) -> int:
     """How many items of an event to count: 1 of what a record has one of, else what public records say."""
     section = settings.mapping
     assert section is not None
-    if section.items in [each.path for each in found.single] or (section.items or "").startswith("$"):
-        return 1
-    if section.format == "csv" and "*" not in (section.items or "") and section.items != "columns":
+    if _holds_one_item(settings, found):
         return 1
     if public and not section.names_schemas:
         place = settings.kafka_address, found.survey.topic, found.survey.partitions
@@ -247,7 +256,7 @@ def _told(settings: Settings) -> list[str]:
     ticks = ["tick_seconds"] if settings.rounds == "ticks" else []
     return [
         *("stream", *_told_of_servers(settings), "unit", "mechanism", "discover", "epsilon", "delta"),
-        *("horizon", bound),
+        *("horizon", bound, *["cap_share"] * settings.cap_share),
         *("rounds", *ticks),
     ]
 

@@ -97,7 +97,8 @@ def statement_of(settings: Settings) -> Statement:
         odds=odds(guarantee.epsilon),
         protected=f"{guarantee.sentence} {for_viewers(guarantee.unit, guarantee.epsilon, guarantee.delta)}",
         not_protected=list(NOT_PROTECTED[guarantee.unit]),
-        counted=counted(guarantee.unit, epoch.mechanism.items_per_event),
+        counted=counted(guarantee.unit, epoch.mechanism.items_per_event)
+        + " Releases say, with noise, which share that concerns." * epoch.mechanism.cap_share,
         at_least=epoch.at_least,
         never_shown=never_shown(guarantee.unit, epoch.at_least or 1),
         mechanism=epoch.mechanism.name,

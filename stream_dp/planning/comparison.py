@@ -176,6 +176,7 @@ def calibrate_each(
     names: Sequence[str] = COMPARED,
     unit: Unit = "event",
     shown: Shown = "kept",
+    cap_share: bool = False,
 ) -> tuple[list[Calibrated], dict[str, str]]:
     """The mechanisms that can keep this guarantee, calibrated, and by name why the others refuse it.
 
@@ -190,7 +191,17 @@ def calibrate_each(
         mechanism = "blt" if name == EVERY_ROUND else name
         try:
             calibrated.append(
-                calibrate(epsilon, delta, horizon, items_per_event, mechanism, unit, shown, tests)
+                calibrate(
+                    epsilon,
+                    delta,
+                    horizon,
+                    items_per_event,
+                    mechanism,
+                    unit,
+                    shown,
+                    tests,
+                    cap_share=cap_share,
+                )
             )
         except ValueError as error:
             refused[name] = str(error)
@@ -203,7 +214,7 @@ def seen_with_each(settings: Settings) -> list[Visibility]:
     """What each counter that can count as these settings say would let people see, best first."""
     asked = settings.epsilon, settings.delta, settings.calibrated_rounds, settings.items_per_unit
     names = (WINDOW,) if settings.window else COMPARED
-    calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown)
+    calibrated, _ = calibrate_each(*asked, names, settings.unit, settings.shown, settings.cap_share)
     found = [visibility(mechanism, guarantee) for mechanism, guarantee in calibrated]
     return sorted(found, key=lambda each: each.seen_mostly)
 

@@ -51,7 +51,7 @@ def delay_of(settings: Settings, discover: str) -> Delay | None:
     if len(tests) > MOST_TESTS:
         return None
     asked = told.epsilon, told.delta, told.horizon, told.items_per_unit, "blt", told.unit, told.shown
-    mechanism, guarantee = calibrate(*asked, tests, told.at_least)
+    mechanism, guarantee = calibrate(*asked, tests, told.at_least, told.cap_share)
     if isinstance(mechanism, DiscoveryMechanism):
         seen = seen_at_tests(mechanism, guarantee)  # without the noise of every round, which takes long
     else:
