@@ -2,6 +2,7 @@
 
 import json
 import logging
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -11,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from stream_dp import __version__
 from stream_dp.cli.catalogue import COMMANDS, PANELS, loaded
-from stream_dp.cli.mistakes import JSON_LINES, sentence
+from stream_dp.cli.mistakes import JSON_LINES, Mistake, sentence
 from stream_dp.config.times import clock, iso_second
 from stream_dp.operations import stacks
 
@@ -32,6 +33,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is called; only now its module is imported."""
+        near = get_close_matches(args[0], self.list_commands(ctx), 1)
+        if near and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise Mistake(f"there is no command {args[0]!r}: did you mean {near[0]}?")
         name, _, rest = super().resolve_command(ctx, args)
         return name, name and loaded(name), rest
 

@@ -127,7 +127,7 @@ def _calibrated(
 ) -> "tuple[list[Calibrated], dict[str, str]]":
     """The named mechanisms with their guarantees, and why others refuse.
 
-    Without either pair, at the default guarantee.
+    What is not given of the guarantee is that of new streams.
     """
     if guarantee != (None, None) and noise != (None, None):
         raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
@@ -139,9 +139,11 @@ def _calibrated(
             return [guarantee_of(*given, *size, mechanism=names[0], shown=shown)], {}
         except ValueError as error:
             raise Mistake(str(error)) from None
-    if guarantee == (None, None):
-        guarantee = DEFAULTS["epsilon"], DEFAULTS["delta"]
-    return calibrate_each(*_both(guarantee, "--epsilon", "--delta"), *size, names, unit, shown)
+    epsilon, delta = (
+        DEFAULTS[name] if given is None else given
+        for name, given in zip(("epsilon", "delta"), guarantee, strict=True)
+    )
+    return calibrate_each(epsilon, delta, *size, names, unit, shown)
 
 
 def _both(pair: tuple[float | None, float | None], first: str, second: str) -> tuple[float, float]:

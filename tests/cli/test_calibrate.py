@@ -171,7 +171,8 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--epsilon", "1"], "--epsilon needs --delta"),
+        (["--epsilon", "-1"], "epsilon must be above 0"),
+        (["--delta", "2"], "delta must be between"),
         ([*BINARY, "--threshold-delta", "1e-6"], "--threshold-delta needs --sigma-squared"),
         ([*BINARY, "--epsilon", "1", "--delta", "1e-6", "--sigma-squared", "2"], "not both"),
         (["--epsilon", "0", "--delta", "1e-6"], "epsilon must be above 0"),

@@ -56,6 +56,7 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
     ("command", "told"),
     [
         ("verify --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
+        ("topk", "there is no command 'topk': did you mean top-k?"),
         ("worker --stream x --kafka host", "'host' is not HOST:PORT"),
         ("worker --stream x --kafka host:0", "'host:0' is not HOST:PORT"),
         ("table --stream x --kafka h:1,host:65536", "'host:65536' is not HOST:PORT"),
