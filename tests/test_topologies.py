@@ -43,7 +43,7 @@ class Worker:
         pass
 
 try:
-    run_worker(Worker(), "role", Log(as_json=sys.argv[1] == "json"), PublicFacts("s"))
+    run_worker(Worker(), "role", Log(for_machines=sys.argv[1] == "json"), PublicFacts("s"))
 except SettingsError:
     sys.exit(2)
 except Exit as ended:

@@ -13,13 +13,6 @@ from stream_dp.operations.logs import json_logging
 from stream_dp.operations.open_metrics import PublicFacts
 
 
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    text = "text"
-    json = "json"
-
-
 class LogLevel(StrEnum):
     """How much to log."""
 
@@ -29,10 +22,10 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-def _note_format(context: typer.Context, asked: bool | LogFormat) -> bool | LogFormat:
-    if asked in (True, LogFormat.json):
+def _note(context: typer.Context, as_json: bool) -> bool:
+    if as_json:
         context.meta[JSON_LINES] = True
-    return asked
+    return as_json
 
 
 @dataclass(frozen=True)
@@ -40,18 +33,9 @@ class Log:
     """What is logged, and how."""
 
     log_level: Annotated[LogLevel, typer.Option(help="The least serious messages to show.")] = LogLevel.info
-    log_format: Annotated[
-        LogFormat,
-        typer.Option(help="Lines for people, or one JSON object a line for machines.", callback=_note_format),
-    ] = LogFormat.text
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The same as --log-format json.", callback=_note_format)
+    for_machines: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, for machines.", callback=_note)
     ] = False
-
-    @property
-    def for_machines(self) -> bool:
-        """Whether the log is lines of JSON."""
-        return self.as_json or self.log_format is LogFormat.json
 
 
 def start_logging(log: Log, stream: str) -> None:

@@ -28,7 +28,6 @@ class Form(StrEnum):
 
     MARKDOWN = "markdown"
     HTML = "html"
-    JSON = "json"
 
 
 @options.grouped
@@ -60,8 +59,8 @@ def statement(
     """
     chosen = servers.load()
     found = statement_of(chosen)
-    form = Form.JSON if as_json else form or (Form.HTML if to and to.suffix == ".html" else Form.MARKDOWN)
-    written = {Form.MARKDOWN: markdown, Form.HTML: html, Form.JSON: _json}[form](found)
+    form = form or (Form.HTML if to and to.suffix == ".html" else Form.MARKDOWN)
+    written = _json(found) if as_json else html(found) if form is Form.HTML else markdown(found)
     if to is None:
         typer.echo(written, nl=False)
         return

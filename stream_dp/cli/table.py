@@ -38,7 +38,7 @@ def table(
 
       stream-dp table --format connect
 
-      stream-dp table --settings stream.toml --log-format json
+      stream-dp table --settings stream.toml --json
     """
     found = source.load()
     start_logging(log, found.stream)

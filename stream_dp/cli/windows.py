@@ -40,7 +40,7 @@ def windows(
 
       stream-dp windows --stream shop --window 5m --window 1h
 
-      stream-dp windows --settings stream.toml --from earliest --log-format json
+      stream-dp windows --settings stream.toml --from earliest --json
     """
     found = source.load()
     if found.mechanism == WINDOW:
