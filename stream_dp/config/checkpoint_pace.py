@@ -1,7 +1,7 @@
 """How often a worker saves its state: after so many rounds, or after so much time."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Self
 
@@ -30,8 +30,3 @@ class CheckpointPace:
     def is_due(self, rounds: int, seconds: float) -> bool:
         """Whether state that is so many rounds and seconds old is to be saved."""
         return rounds >= self.rounds or (rounds > 0 and seconds >= self.seconds)
-
-    @property
-    def of_members(self) -> Self:
-        """The same for processes of which others wait until they have saved: those do so every second at least."""
-        return self if self.seconds < inf else replace(self, seconds=1.0)

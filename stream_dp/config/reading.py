@@ -18,22 +18,6 @@ ENVIRONMENT_PREFIX = "STREAM_DP_"
 OPERATOR_TOKEN = "STREAM_DP_OPERATOR_TOKEN"
 """The one variable of that prefix that is no setting: a secret, so it has no place in stream.toml."""
 
-REPLACED = {
-    "table_every": ": give the option --every to `stream-dp table` and `stream-dp windows`",
-    "table_format": ": give the option --format to `stream-dp table`",
-    "windows": ": give the option --window to `stream-dp windows`",
-    "checkpoint_rounds": ': set checkpoint_every to a number of rounds such as "5000"',
-    "checkpoint_seconds": ': set checkpoint_every to a time such as "1s"',
-    "web_port": ": set metrics_address to a host and a port, which answer at /livez",
-    "metrics_host": ": say it in metrics_address and operator_address, such as 0.0.0.0:9464",
-    "metrics_port": ": set metrics_address to a host and a port, such as 127.0.0.1:9464",
-    "pruning_rounds": ': leave it out; with discover = "default" only labels that are shown draw noise',
-    "shards": ": leave it out; one worker counts all labels",
-    "intake": ": leave it out; one worker reads all partitions",
-    "operator_port": ": set operator_address to a host and a port, such as 127.0.0.1:9465",
-}
-"""What took the place of settings that are gone."""
-
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -68,8 +52,7 @@ def settings_of(values: Mapping[str, Any], origins: Mapping[str, str] = _NOWHERE
     known = {field.encode_name: field for field in msgspec.structs.fields(Settings)}
     for name in values:
         if name not in known:
-            instead = REPLACED.get(name) or _suggestion(name, list(known))
-            raise SettingsError(f"unknown setting {name!r}{instead}")
+            raise SettingsError(f"unknown setting {name!r}{_suggestion(name, list(known))}")
     if isinstance(values.get("events"), str):
         values["events"] = _table(values["events"])
     if isinstance(values.get("events"), dict):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stream_dp.config.reading import REPLACED, load_settings
+from stream_dp.config.reading import load_settings
 from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
 from stream_dp.config.settings import PRIVACY, Settings, SettingsError
 from stream_dp.releases.topic import LONGEST_REPETITION
@@ -54,15 +54,6 @@ def test_what_an_epoch_freezes_is_all_that_decides_the_guarantee() -> None:
     frozen = Settings(stream="s").privacy
     assert set(PRIVACY) == set(frozen)
     assert {"stream", "unit", "mechanism", "epsilon", "delta", "horizon", "items_per_event"} <= set(frozen)
-
-
-@pytest.mark.parametrize("name", REPLACED)
-def test_a_setting_that_is_gone_names_what_takes_its_place(name: str) -> None:
-    with pytest.raises(SettingsError, match=f"^unknown setting '{name}': ") as refused:
-        load_settings(environment={"STREAM_DP_STREAM": "s", f"STREAM_DP_{name.upper()}": "1"})
-    named = {*re.findall(r"[a-z]+_[a-z]+", str(refused.value))} - {name}
-    assert named <= {*Settings.__struct_fields__}
-    assert name not in Settings.__struct_fields__
 
 
 @pytest.mark.parametrize(
