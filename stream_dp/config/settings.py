@@ -135,10 +135,10 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise SettingsError(
                 f'an engine counts no cells beside the labels: leave cap_share or engine = "{self.engine}" out'
             )
-        if self.unit != "event":
+        if self.unit == "user-day":
             raise SettingsError(
-                "an engine reads partitions apart, and the events of a user may stand in any of them: set unit = "
-                f'"event" instead of "{self.unit}", or leave engine = "{self.engine}" out'
+                "an engine counts a round for every barrier, and around midnight some count nowhere: set unit = "
+                f'"user" or "event" instead of "{self.unit}", or leave engine = "{self.engine}" out'
             )
 
     def _check_tests(self) -> None:

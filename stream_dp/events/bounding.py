@@ -1,6 +1,6 @@
 """Which items of an event count, so that one privacy unit changes no more than the guarantee allows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
@@ -10,8 +10,8 @@ from stream_dp.privacy.keyed_noise import subkey
 
 _NO_USER = "the event names no user, and the privacy unit of this stream is the user"
 
-_USER_BYTES, _ITEM_BYTES = 16, 8
-PAIR_BYTES = _USER_BYTES + _ITEM_BYTES
+USER_BYTES, _ITEM_BYTES = 16, 8
+PAIR_BYTES = USER_BYTES + _ITEM_BYTES
 """What a (user, item) pair takes in `UserBound.pairs`, and so in Redis."""
 
 
@@ -111,12 +111,12 @@ class UserBound:
         self.units = self.over = 0
         self._most_held = (items_per_user + cap_share) * _ITEM_BYTES
         self.pairs = bytearray()
-        self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=_USER_BYTES)
+        self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=USER_BYTES)
         self._item_hash = blake2b(key=subkey(key, b"item"), salt=nonce, digest_size=_ITEM_BYTES)
         self._held: dict[bytes, bytes] = {}  # the bits of a user's items, one after the other
         for start in range(0, len(pairs), PAIR_BYTES):
-            user = bytes(pairs[start : start + _USER_BYTES])
-            self._held[user] = self._held.get(user, b"") + pairs[start + _USER_BYTES : start + PAIR_BYTES]
+            user = bytes(pairs[start : start + USER_BYTES])
+            self._held[user] = self._held.get(user, b"") + pairs[start + USER_BYTES : start + PAIR_BYTES]
         self.pairs += pairs
 
     def admit(self, event: Event) -> list[str]:
@@ -126,12 +126,19 @@ class UserBound:
         >>> [bound.admit(Event(items, "u")) for items in (["b", "b"], ["a", "b"], ["c"])]
         [['b'], ['a'], []]
         """
+        return self.admit_items(self.bits_of_user(event), event.items)
+
+    def bits_of_user(self, event: Event) -> bytes:
+        """By what the user of an event is known.  Raises `BadRecord` if it names none."""
         if event.user is None:
             raise BadRecord(_NO_USER)
-        user = _digest(self._user_hash, event.user)
+        return _digest(self._user_hash, event.user)
+
+    def admit_items(self, user: bytes, items: Iterable[str]) -> list[str]:
+        """What `admit` gives for an event of the user with these bits."""
         held = self._held.get(user, b"")
         admitted, before = [], len(held)
-        for item in event.items:
+        for item in items:
             if len(held) == self._most_held:
                 break
             bits = _digest(self._item_hash, item)

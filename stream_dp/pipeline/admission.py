@@ -22,8 +22,8 @@ PartsOfRound = Sequence[tuple[int, Sequence[Record]]]
 class Admission:
     """Decides what is admitted of the records of `topic`, round by round, in order.
 
-    `days` are those that follow the last round, and `pairs` what the bound remembered then.  If records are read by
-    schemas that they name, `schemas` must know those before any such record comes.
+    `days` are those that follow the last round, and `bound` decides what of each event is admitted.  If records are
+    read by schemas that they name, `schemas` must know those before any such record comes.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Admission:
         key: bytes,
         topic: str,
         days: CountedDays,
-        pairs: bytes | bytearray,
+        bound: Bound,
     ) -> None:
-        self._bound = _bound(epoch, key, pairs)
+        self._bound = bound
         self.schemas = SchemaBook(key, epoch.nonce)
         self._decode = decoder_of(epoch.mapping, self.schemas.schema)
         self._topic = topic
@@ -123,7 +123,8 @@ class Admission:
         return admitted
 
 
-def _bound(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
+def bound_of(epoch: Epoch, key: bytes, pairs: bytes | bytearray) -> Bound:
+    """What bounds the events of an epoch, and has remembered `pairs`."""
     items = epoch.mechanism.items_per_event
     if epoch.guarantee.unit == "event":
         return EventBound(items)

@@ -18,7 +18,7 @@ from stream_dp.events.merged_log import LogPart
 from stream_dp.events.records import Records
 from stream_dp.events.rounds import Round, RoundCutter, events_of
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.pipeline.admission import Admission, PartsOfRound
+from stream_dp.pipeline.admission import Admission, PartsOfRound, bound_of
 from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.privacy.keyed_noise import Admitted
 from stream_dp.privacy.vector import Vector
@@ -96,7 +96,7 @@ class Intake:
     ) -> None:
         self.position = position or Position.at_start_of(epoch)
         days = CountedDays(epoch, self.position.barrier, self.position.closed)
-        self._admission = Admission(epoch, key, topic, days, pairs)
+        self._admission = Admission(epoch, key, topic, days, bound_of(epoch, key, pairs))
         self._cutter = RoundCutter(
             events_of(epoch.privacy["rounds"]),
             self.position.next_offset,

@@ -55,7 +55,7 @@ def host_of(topic: TopicSurvey, settings: Settings) -> str:
         return f"one worker, busy for {max(share, 0.01):.0%} of the time"
     if settings.unit == "event" and settings.finds_at_tests:
         return f"{found.answer}: stream-dp plan says more"
-    return 'more than one worker: Spark counts it with unit = "event" and tests for labels only'
+    return 'more than one worker: what Spark takes is known for unit = "event" with tests for labels only'
 
 
 def as_toml(settings: Settings, names: list[str]) -> str:

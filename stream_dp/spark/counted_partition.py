@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.bounding import Bound
 from stream_dp.events.counted_round import PartitionOfRound
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.log_digest import LogDigester
@@ -25,16 +26,17 @@ class RoundOfPartition:
 
 
 class CountedPartition:
-    """Partition `number` of the epoch's topic, after `rounds` rounds.  Events are counted one by one.
+    """Partition `number` of the epoch's topic, after `rounds` rounds.
 
-    `schemas` are the records that settle what schemas stand for.
+    `schemas` are the records that settle what schemas stand for, and `bound` decides what of each event is admitted.
     """
 
-    def __init__(self, epoch: Epoch, key: bytes, number: int, rounds: int, schemas: Sequence[bytes]) -> None:
-        assert epoch.guarantee.unit == "event", "nothing of a user is remembered"
+    def __init__(
+        self, epoch: Epoch, key: bytes, number: int, rounds: int, schemas: Sequence[bytes], bound: Bound
+    ) -> None:
+        assert epoch.days is None, "every barrier closes a round"
         self._number, self._round, self._noise = number, rounds, epoch.noise(key)
-        days = CountedDays(epoch, None, 0)  # which mean nothing for events
-        self._admission = Admission(epoch, key, epoch.topic, days, b"")
+        self._admission = Admission(epoch, key, epoch.topic, CountedDays(epoch, None, 0), bound)
         self._admission.schemas.take(*schemas)
         self._digester = LogDigester(key, epoch.reads_headers)
 

@@ -4,7 +4,7 @@ One turn takes these steps, and whoever dies in between goes on from the last on
 
 1. Take the barriers that have come, up to the next test, or as many as one turn may have.
 2. Let tasks count the partitions: what each brings to the chain, the counts of labels that are shown, and a file of
-   those that are not.
+   those that are not.  If users are protected, other tasks bound them in between: see user_tasks.py.
 3. Join the heads of the partitions to those of the chain.  After a test, let tasks find labels, bucket by bucket.
 4. Send the rounds to the worker, and wait until the broker has them.
 5. Hand on copies of broken records, which are never made again after the next step.
@@ -38,6 +38,7 @@ from stream_dp.spark.counted_partition import start_of
 from stream_dp.spark.engine_state import KNOWN, EngineState, StateFile
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles
 from stream_dp.spark.tasks import Counted, CountTasks, FindTasks, Found, JoinTasks, Work, packed_sum
+from stream_dp.spark.user_tasks import BoundTasks, CountUserTasks, ReadUserTasks, with_heads
 
 MOST_ROUNDS, RECORDS_A_CORE = 1_000, 200_000
 """Most rounds of a turn, and about the most records: one more round is taken while there are fewer."""
@@ -146,7 +147,7 @@ class EngineEpoch:
         if not barriers:
             return None
         last, found = self.state.round + len(barriers), None
-        answers = self._counted(barriers, f"turn-{last}")
+        answers, pairs = self._counted(barriers, last)
         rounds, history = self._rounds(barriers, answers)
         after = msgspec.structs.replace(
             self.state,
@@ -154,6 +155,7 @@ class EngineEpoch:
             round=last,
             history=history,
             turns=self.state.turns + [each.labels for each in answers if each.labels],
+            pairs=pairs,
         )
         if last in self._tests:
             after, found = self._tested(after)
@@ -163,7 +165,7 @@ class EngineEpoch:
         self._send(rounds, barriers)
         self._hand_on([*chain.from_iterable(each.letters for each in answers)])
         self._file.write(after)
-        if after.joined != self.state.joined:
+        if (after.joined, after.pairs) != (self.state.joined, self.state.pairs):
             self._file.remove_others(after)
         self.state = after
         self._shown += [label for label, _ in found or ()]
@@ -188,11 +190,26 @@ class EngineEpoch:
         ends = enumerate(barrier.ends)
         return sum(max(0, end - start_of(self.epoch, self.state.barrier, place)) for place, end in ends)
 
-    def _counted(self, barriers: Sequence[Barrier], name: str) -> list[Counted]:
+    def _counted(self, barriers: Sequence[Barrier], last: int) -> tuple[list[Counted], list[str]]:
+        """What tasks count up to round `last`, and what the files of users' pairs are called afterwards."""
         tasks = dealt(len(barriers[-1].offsets), self._cores())
-        begun = self.state.round, self.state.barrier
-        count = CountTasks(self._work, tasks, *begun, barriers, self.state.shown, name, self.schemas)
-        answers = self._answers(count, len(tasks), Counted)
+        begun = self._work, tasks, self.state.round, self.state.barrier, barriers, self.state.shown
+        if self.epoch.guarantee.unit == "event":
+            return self._read(CountTasks(*begun, f"turn-{last}", self.schemas)), []
+        reading = ReadUserTasks(*begun, f"users-{last}", self.schemas)
+        read, known = self._read(reading), self.state.pairs
+        files, admitted, joined = (
+            [each.labels for each in read if each.labels],
+            f"admitted-{last}",
+            len(known) >= MOST_FILES,
+        )
+        bound = BoundTasks(self._work, files, known, admitted, f"pairs-{last}", joined)
+        self._answers(bound, BUCKETS, Found)
+        counted = self._answers(CountUserTasks(reading, admitted, f"turn-{last}"), len(tasks), Counted)
+        return with_heads(read, counted), [*([] if joined else known), f"pairs-{last}"]
+
+    def _read(self, tasks: CountTasks) -> list[Counted]:
+        answers = self._answers(tasks, len(tasks.tasks), Counted)
         if unsettled := sorted({each for answer in answers for each in answer.unsettled}):
             raise UnsettledSchemas(unsettled)
         return answers

@@ -22,7 +22,7 @@ class EngineState(msgspec.Struct, frozen=True):
 
     `history` is the head of the chain.  `tests` are the rounds of the tests so far, with the heads after them.
     Labels that are shown stand in the file `shown`, empty for none.  All others are in the files `turns`, and in those
-    that each of `joined` begins, one for each bucket.
+    that each of `joined` begins, one for each bucket.  So are `pairs` of users and items, by buckets of users.
     """
 
     barrier: Barrier
@@ -32,6 +32,7 @@ class EngineState(msgspec.Struct, frozen=True):
     shown: str = ""
     turns: list[str] = []
     joined: list[str] = []
+    pairs: list[str] = []
     v: Literal[1] = 1
 
     @classmethod
@@ -47,7 +48,7 @@ class EngineState(msgspec.Struct, frozen=True):
     def files(self) -> Iterator[str]:
         """All files that it names."""
         yield from (_NAME, KNOWN, self.shown, *self.turns)
-        for name in self.joined:
+        for name in (*self.joined, *self.pairs):
             yield from (f"{name}.{bucket}" for bucket in range(BUCKETS))
 
 

@@ -36,7 +36,7 @@ _TAG_BYTES = 16
 _ENTRY = Struct("<IQQQQ16s")  # bucket, where its run begins, bytes there, bytes unpacked, labels, tag
 _COUNT = Struct("<I")
 _CODEC = "zstd"
-_INDEX, _WHOLE = BUCKETS, BUCKETS + 1  # what is sealed beside the runs of buckets
+_INDEX, _WHOLE = -1, -2  # what is sealed beside blocks
 
 
 class LabelsDamaged(Refused):
@@ -147,12 +147,15 @@ class LabelFiles:
 
     def write(self, name: str, runs: Iterable[tuple[int, LabelRun]]) -> None:
         """Write the runs of buckets as the file `name`, which is there whole or not at all."""
+        self.write_blocks(name, ((bucket, _packed(run), len(run)) for bucket, run in runs))
+
+    def write_blocks(self, name: str, contents: Iterable[tuple[int, bytes, int]]) -> None:
+        """Write a file of blocks: number, content, and how many things are in it."""
         entries, blocks, at = list[bytes](), list[bytes](), 0
-        for bucket, run in runs:
-            plain = _packed(run)
+        for number, plain, size in contents:
             block = pa.compress(plain, _CODEC, asbytes=True)
-            tag = self._tag(name, bucket, block)
-            entries.append(_ENTRY.pack(bucket, at, len(block), len(plain), len(run), tag))
+            tag = self._tag(name, number, block)
+            entries.append(_ENTRY.pack(number, at, len(block), len(plain), size, tag))
             blocks.append(block)
             at += len(block)
         index = _COUNT.pack(len(entries)) + b"".join(entries)
@@ -160,6 +163,11 @@ class LabelFiles:
 
     def read(self, name: str, bucket: int) -> LabelRun:
         """The run of a bucket.  Raises `LabelsDamaged`."""
+        plain, labels = self.read_block(name, bucket)
+        return _unpacked(plain, labels) if labels else EMPTY
+
+    def read_block(self, name: str, wanted: int) -> tuple[bytes, int]:
+        """A block, empty if the file has none of that number, and how much is in it.  Raises `LabelsDamaged`."""
         try:
             with (self._folder / name).open("rb") as file:
                 magic, tag, count = file.read(len(_MAGIC)), file.read(_TAG_BYTES), file.read(_COUNT.size)
@@ -167,16 +175,16 @@ class LabelFiles:
                 if magic != _MAGIC or not compare_digest(tag, self._tag(name, _INDEX, count + entries)):
                     raise LabelsDamaged.of(self._folder, name)
                 begin = file.tell()
-                for number, at, size, plain, labels, sealed in _ENTRY.iter_unpack(entries):
-                    if number == bucket:
+                for number, at, stored, plain, size, sealed in _ENTRY.iter_unpack(entries):
+                    if number == wanted:
                         file.seek(begin + at)
-                        block = file.read(size)
-                        if not compare_digest(sealed, self._tag(name, bucket, block)):
+                        block = file.read(stored)
+                        if not compare_digest(sealed, self._tag(name, number, block)):
                             raise LabelsDamaged.of(self._folder, name)
-                        return _unpacked(pa.decompress(block, plain, _CODEC, asbytes=True), labels)
+                        return pa.decompress(block, plain, _CODEC, asbytes=True), size
         except (OSError, StructError, ValueError, pa.ArrowException):
             raise LabelsDamaged.of(self._folder, name) from None
-        return EMPTY
+        return b"", 0
 
     def joined(self, names: Sequence[str], bucket: int) -> LabelRun:
         """All that these files have of a bucket."""

@@ -26,6 +26,7 @@ from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_noise import DiscoveryNoise
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier
+from stream_dp.events.bounding import Bound, EventBound
 from stream_dp.events.counted_round import PartitionOfRound
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import taken_before
@@ -33,7 +34,7 @@ from stream_dp.events.schema_book import SchemaBook
 from stream_dp.jobs.task_errors import TaskFailed, untold
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.spark.closed import FolderOpen, require_private
-from stream_dp.spark.counted_partition import CountedPartition, start_of
+from stream_dp.spark.counted_partition import CountedPartition, RoundOfPartition, start_of
 from stream_dp.spark.label_counts import LabelFiles, LabelRun, LabelsDamaged, in_buckets
 from stream_dp.spark.partition_reader import PartitionReader
 from stream_dp.store.noise_key import noise_key
@@ -84,7 +85,7 @@ class Process:
     """The connections and the state of one Python process, for one epoch."""
 
     def __init__(self, settings: Settings, nonce: bytes, folder: Path) -> None:
-        self.settings = settings
+        self.settings, self.nonce = settings, nonce
         redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
         self.key = noise_key(settings.noise_key, redis, settings.stream, may_create=False)
         self.noise = KeyedNoise(self.key, settings.stream, nonce)
@@ -153,6 +154,20 @@ class CountTasks:
 
     def count(self, task: int, process: Process) -> Counted:
         """What one task counts."""
+        tally = Tally(process, self.shown, len(self.barriers))
+        bound = EventBound(self.work.epoch.mechanism.items_per_event)
+        counted = self.read(task, process, bound, lambda number, step, closed: tally.add(step, closed.counts))
+        if not counted.unsettled:
+            tally.put_into(counted, f"{self.name}.{task}")
+        return counted
+
+    def read(
+        self, task: int, process: Process, bound: Bound, take: Callable[[int, int, RoundOfPartition], None]
+    ) -> Counted:
+        """Read the partitions of a task, one after the other, and `take` each of their rounds by number and place.
+
+        `bound` decides what is admitted.  The answer lacks what was counted; if schemas are not settled, all but those.
+        """
         epoch, numbers = self.work.epoch, self.tasks[task]
         starts = {number: start_of(epoch, self.after, number) for number in numbers}
         ranges = {n: (start, max(start, self.barriers[-1].end_of(n))) for n, start in starts.items()}
@@ -161,29 +176,26 @@ class CountTasks:
             values = chain.from_iterable(each.values for records in held.values() for each in records)
             if unsettled := SchemaBook(process.key, epoch.nonce, self.schemas).unsettled(values):
                 return Counted(unsettled=unsettled)
-        counted, tally = Counted(), _Tally(process.places(self.shown), len(self.barriers))
+        counted = Counted()
         for number in numbers:
-            partition, parts = CountedPartition(epoch, process.key, number, self.rounds, self.schemas), []
+            place, parts = (number, self.rounds, self.schemas, bound), list[PartitionOfRound]()
+            partition = CountedPartition(epoch, process.key, *place)
             for step, barrier in enumerate(self.barriers):
                 closed = partition.close([*taken_before(held[number], barrier.end_of(number))])
-                tally.add(step, closed.counts)
+                take(number, step, closed)
                 counted.letters += closed.letters
                 counted.records += closed.part.records
                 parts.append(closed.part)
             counted.partitions[number] = parts
-        counted.shown = tally.shown()
-        if tally.others:
-            counted.labels = f"{self.name}.{task}"
-            process.files.write(counted.labels, in_buckets(LabelRun.of(tally.others, process.noise)))
         return counted
 
 
-class _Tally:
-    """Counts of labels that are shown by round, and of all others together."""
+class Tally:
+    """Counts of labels that are shown, those in the file `shown`, by round, and of all others together."""
 
-    def __init__(self, places: Mapping[str, int], steps: int) -> None:
+    def __init__(self, process: Process, shown: str, steps: int) -> None:
         self.others = Counter[str]()
-        self._places = places
+        self._process, self._places = process, process.places(shown)
         self._shown: list[list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in range(steps)]
 
     def add(self, step: int, counts: Mapping[str, int]) -> None:
@@ -201,9 +213,12 @@ class _Tally:
             counts = {label: counts[label] for label in counts if label not in self._places}
         self.others.update(counts)
 
-    def shown(self) -> list[tuple[bytes, bytes]]:
-        """See `Counted.shown`."""
-        return [*map(packed_sum, self._shown)]
+    def put_into(self, counted: Counted, name: str) -> None:
+        """Let an answer have what is shown, and the file `name` all others."""
+        counted.shown = [*map(packed_sum, self._shown)]
+        if self.others:
+            counted.labels = name
+            self._process.files.write(name, in_buckets(LabelRun.of(self.others, self._process.noise)))
 
 
 def packed_sum(columns: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> tuple[bytes, bytes]:

@@ -145,7 +145,11 @@ USERS = {"unit": "user", "items_per_user": 4}
     [
         (replace(TOPIC, a_day=86_400), {}, "one worker, busy for 1% of the time"),
         (TOPIC, {}, "one worker, and Spark with 2 cores: stream-dp plan says more"),
-        (TOPIC, USERS, 'more than one worker: Spark counts it with unit = "event" and tests for labels only'),
+        (
+            TOPIC,
+            USERS,
+            'more than one worker: what Spark takes is known for unit = "event" with tests for labels only',
+        ),
     ],
 )
 def test_it_says_how_many_machines_a_topic_takes(

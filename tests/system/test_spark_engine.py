@@ -4,7 +4,7 @@ Tasks run in this process; tests/apache_spark runs them on Spark.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +20,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import decode_release
 from stream_dp.spark import engine as engine_module
+from stream_dp.spark import user_tasks
 from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.engine_state import StateFile
@@ -87,9 +88,23 @@ class Engines:
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
 
 
+USERS: dict[str, Any] = {"unit": "user", "items_per_user": 6, "items_per_event": 1}
+UNITS = pytest.mark.parametrize("unit", [{}, USERS], ids=["event", "user"])
+MOST_USERS = 40
+
+
 @pytest.fixture
-def stream(kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path) -> Iterator[Stream]:
-    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=PARTITIONS, **SPARK) as stream:
+def unit() -> dict[str, Any]:
+    """Who is protected: events, unless a test says otherwise."""
+    return {}
+
+
+@pytest.fixture
+def stream(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path, unit: dict[str, Any]
+) -> Iterator[Stream]:
+    settings = SPARK | unit
+    with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=PARTITIONS, **settings) as stream:
         open_epoch(stream)
         yield stream
 
@@ -106,7 +121,8 @@ def feed(stream: Stream, first: int, last: int) -> None:
     """Events in all partitions, and a barrier behind each two dozen; every third one closes nothing."""
     for number in range(first, last + 1):
         if number % 3:
-            stream.spread(some_events(24, seed=number), PARTITIONS)
+            users = MOST_USERS if stream.settings.unit == "user" else 0
+            stream.spread(some_events(24, seed=number, users=users), PARTITIONS)
         stream.close_rounds(1_000 * number)
 
 
@@ -117,6 +133,7 @@ def released(stream: Stream, **changed: Any) -> None:
 
 
 @pytest.mark.apache("roles")
+@UNITS
 def test_a_worker_releases_what_an_engine_counts(stream: Stream, engines: Engines) -> None:
     worker = stream.start()
     for first in range(1, 5 * APART, 5):
@@ -143,6 +160,7 @@ def steps() -> list[tuple[Any, str]]:
     return [*tasks, (Engines, "hand_on"), *files, (StateFile, "write"), (StateFile, "remove_others")]
 
 
+@UNITS
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
     stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, after: bool
@@ -193,6 +211,7 @@ def test_an_engine_waits_for_the_next_barrier_at_the_broker(stream: Stream, engi
         answer.result(GIVE_UP_SECONDS)
 
 
+@UNITS
 def test_turns_may_be_cut_anywhere(
     stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -206,6 +225,23 @@ def test_turns_may_be_cut_anywhere(
     assert records[: len(records) // 2] == records[len(records) // 2 :]
     released(stream)  # what comes twice is passed over
     stream.check_releases()
+
+
+@pytest.mark.parametrize("unit", [USERS], ids=["user"])
+def test_the_order_in_which_users_are_bounded_shows(
+    stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken control: partition by partition, and not round by round."""
+
+    def by_partition(rows: Iterable[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+        return sorted(rows, key=lambda row: (row[1], row[0]))
+
+    monkeypatch.setattr(user_tasks, "in_order", by_partition)
+    feed(stream, 1, 3 * APART)
+    engines.work()
+    released(stream)
+    with pytest.raises(AssertionError, match="differs"):
+        stream.check_releases()
 
 
 def test_an_engine_without_its_folder_counts_the_epoch_again(stream: Stream, engines: Engines) -> None:
@@ -310,7 +346,7 @@ def test_records_that_no_engine_of_the_stream_wrote_are_refused(stream: Stream, 
         ({"rounds": "per-event"}, 'set rounds = "ticks"'),
         ({"mechanism": "binary", "discover": "default", "at_least": 1}, 'or set mechanism = "blt"'),
         ({"discover": "every-round", "at_least": 1}, "an engine finds labels at tests"),
-        ({"unit": "user", "items_per_user": 3}, 'set unit = "event"'),
+        ({"unit": "user-day", "items_per_user": 3}, 'set unit = "user" or "event"'),
     ],
 )
 def test_what_an_engine_cannot_count_is_refused(changed: dict[str, Any], says: str) -> None:
