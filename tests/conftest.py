@@ -68,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "apache(what, alone=False): a test whose outcome a broker decides: see tests/system/conftest.py",
     )
+    config.addinivalue_line(
+        "markers", "counts_clients: a test of tests/system that keeps no clients of Kafka"
+    )
     config.pluginmanager.register(stacks)
     config.pluginmanager.register(second_tries)
     if config.getoption("kafka") == "apache":

@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -57,13 +58,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def patient_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what a test does in this process wait for a broker that stands still, as a worker does by trying again.
 
-    And let it keep the clients that it borrows, as a worker does while it starts: to connect takes longest.
+    And let it keep the clients that it borrows, as a worker does while it starts: to connect takes longest.  Not where
+    clients are counted, or their threads (`@pytest.mark.counts_clients`).
     """
     monkeypatch.setattr(clients, "BOOTSTRAP_MILLISECONDS", 60_000)
-    with clients.kept_clients():
+    with nullcontext() if request.node.get_closest_marker("counts_clients") else clients.kept_clients():
         yield
 
 

@@ -37,6 +37,7 @@ def nowhere() -> Iterator[str]:
         yield f"redis://127.0.0.1:{holder.getsockname()[1]}/0"
 
 
+@pytest.mark.counts_clients
 def test_an_outage_of_redis_costs_no_thread_for_each_attempt(
     kafka: str, nowhere: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,11 +24,6 @@ from tests.system.example_events import some_events
 from tests.system.streams import Stream
 
 
-@pytest.fixture(autouse=True)
-def patient_clients() -> None:
-    """Clients are counted here, so none is kept without being told."""
-
-
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many clients of each kind this process has made."""
@@ -68,6 +63,7 @@ def rehearsed(stream: Stream, redis: Redis) -> WarmState:
     return copy
 
 
+@pytest.mark.counts_clients
 def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counter[str]) -> None:
     with clients.kept_clients():
         assert start(stream) == 0
@@ -80,6 +76,7 @@ def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counte
     assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 1}
 
 
+@pytest.mark.counts_clients
 def test_clients_of_a_kind_are_as_many_as_are_read_at_once(stream: Stream, made: Counter[str]) -> None:
     """To verify is to read events and releases side by side."""
     stream.feed(some_events(30, seed=1))
@@ -133,7 +130,7 @@ def test_a_flipped_bit_of_any_key_is_refused_whatever_the_standby_has_read(strea
     stream.feed(some_events(30, seed=1))
     assert stream.run(until_round=30) == 0
     random, unread = Random(3), (b"}:fence", b"}:lease")
-    with stream.redis() as redis, clients.kept_clients():
+    with stream.redis() as redis:
         for name, whole in stream.redis_keys().items():
             if not name.endswith(unread):
                 earlier = rehearsed(stream, redis)
