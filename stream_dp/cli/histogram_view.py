@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.privacy.wording import for_viewers, in_words, unit_in_words
-from stream_dp.releases.estimates.intervals import intervals_of
+from stream_dp.releases.estimates.intervals import intervals_of, rank_ranges
 from stream_dp.releases.release import Release
 from stream_dp.releases.silence import silence
 from stream_dp.releases.totals import Total, totals_carried
@@ -200,22 +200,22 @@ def _ranking(release: Release, shown: int, width: int) -> Table:
     largest = max([tau, 1, *ends[1][:shown].tolist()])
     label_width = min(_WIDEST_LABEL, max([9, *(len(printable(name)) for name in release.labels[:shown])]))
     totals = totals_carried(release)
-    bar_width = max(8, width - label_width - (38 if totals is None else 57))
+    bar_width = max(8, width - label_width - (42 if totals is None else 61))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
-    table.add_column("#", justify="right", width=3)
+    table.add_column("rank", justify="right", width=7)
     table.add_column("label", width=label_width, no_wrap=True, overflow="ellipsis")
     table.add_column("count", justify="right", width=9)
     table.add_column("95% interval", justify="right", width=15)
     if totals is not None:
         table.add_column("total over epochs", justify="right", width=17)
     table.add_column("", width=bar_width, no_wrap=True)
-    for rank, (label, count, lowest, highest) in enumerate(
-        zip(release.labels[:shown], release.counts[:shown], *(end[:shown] for end in ends), strict=True),
-        start=1,
+    ranks = zip(*(each.tolist() for each in rank_ranges(*ends)), strict=True)
+    for rank, (label, count, lowest, highest, (best, worst)) in enumerate(
+        zip(release.labels[:shown], release.counts, *ends, ranks, strict=False), start=1
     ):
         low, high = max(0.0, lowest), max(0.0, highest)
         table.add_row(
-            str(rank),
+            f"{rank}" if best == worst else f"{best}–{worst}",
             Text(printable(label), style="bold"),
             f"{count:,}",
             Text(f"{low:,.0f}–{high:,.0f}", style="dim"),

@@ -127,10 +127,17 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
         return window_between(self, since)
 
     def _columns(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Largest count first; `low` and `high` are the ends of each label's interval, see `intervals`."""
+        """Largest count first; `low` and `high` are the ends of each label's interval, see `intervals`.
+
+        `best_rank` and `worst_rank` are those that the intervals leave possible.
+        """
         ranked = self.largest_first()
         low, high = ranked.intervals(confidence)
-        return {"label": ranked.labels, "count": ranked.counts, "low": low, "high": high}
+        with needs_extra("a rank", "estimates"):
+            from stream_dp.releases.estimates.intervals import rank_ranges
+        best, worst = rank_ranges(low, high)
+        columns = {"label": ranked.labels, "count": ranked.counts, "low": low, "high": high}
+        return columns | {"best_rank": best, "worst_rank": worst}
 
     def _caption(self) -> str:
         """What its counts count, for a notebook."""

@@ -37,6 +37,13 @@ def test_a_picture_says_count_interval_threshold_round_and_promise() -> None:
         assert piece in text
 
 
+def test_ranks_that_the_intervals_leave_open_are_ranges() -> None:
+    text = "\n".join(drawn(release(2048, {"a": 900, "b": 500, "c": 490, "d": 440, "e": 300})))
+    rows = [line.split() for line in text.splitlines()]
+    ranks = {row[1]: row[0] for row in rows if len(row) > 3 and row[0][0].isdigit()}
+    assert ranks == {"a": "1", "b": "2–4", "c": "2–4", "d": "2–4", "e": "5"}
+
+
 def test_a_terminal_that_is_resized_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has folded the lines of the frame before, which nothing else would remove."""
     monkeypatch.setattr("stream_dp.cli.histogram_view._SECONDS_PER_FRAME", 0.0)

@@ -28,7 +28,11 @@ def value(kind: str, releases: list[stream_dp.WholeRelease]) -> Framed:
 @pytest.mark.parametrize(
     ("kind", "columns", "says"),
     [
-        ("release", ["label", "count", "low", "high"], "Counts the first 4 items of each event"),
+        (
+            "release",
+            ["label", "count", "low", "high", "best_rank", "worst_rank"],
+            "Counts the first 4 items of each event",
+        ),
         ("window", ["label", "count", "low", "high", "new"], "rounds 201 to 400"),
         ("calibration", ["round", "sd", "threshold"], "blt: Taking any one event"),
         ("answer", ["label", "count"], "Taking any one user"),

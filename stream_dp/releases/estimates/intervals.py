@@ -95,6 +95,17 @@ def whole_intervals(release: Release) -> tuple[list[int], list[int]]:
     return [max(0, floor(end)) for end in low.tolist()], [max(0, ceil(end)) for end in high.tolist()]
 
 
+def rank_ranges(
+    low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The best and the worst rank that each label may have among these, whose intervals are given: 1 is the largest.
+
+    Intervals that overlap leave the order open.
+    """
+    size = len(low)
+    return 1 + size - np.sort(low).searchsorted(high, "right"), size - np.sort(high).searchsorted(low, "left")
+
+
 def _shape(release: Release) -> NoiseShape | None:
     """None where labels are not kept, or the release is none that a counter makes."""
     horizon = release.horizon or 0

@@ -4,11 +4,13 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from benchmarks.intervals import checked, release_of
 from stream_dp.counters import MECHANISMS
-from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.estimates.intervals import rank_ranges, whole_intervals
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
@@ -148,3 +150,15 @@ def test_every_label_of_a_release_has_the_interval_it_has_alone() -> None:
     release = WholeRelease(**fields | {"labels": ["a", "b"], "counts": [900, 500]})
     low, high = release.intervals(0.9)
     assert [(low[i], high[i]) for i in range(2)] == [release.interval(label, 0.9) for label in "ab"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), min_size=1, max_size=20))
+def test_ranks_that_intervals_leave_open(found: list[tuple[int, int]]) -> None:
+    """Counted one by one: whoever is certainly above, and whoever may be."""
+    low = np.array([float(middle - reach) for middle, reach in found])
+    high = np.array([float(middle + reach) for middle, reach in found])
+    best, worst = rank_ranges(low, high)
+    for place in range(len(found)):
+        assert best[place] == 1 + sum(low > high[place])
+        assert worst[place] == sum(high >= low[place])
+        assert 1 <= best[place] <= worst[place] <= len(found)
