@@ -76,6 +76,11 @@ COMMANDS = {
         "Show running histograms on a live web page, until stopped with Ctrl-C.",
         "dashboard",
     ),
+    "export": Entry(
+        "export:export",
+        "Write what a stream has released over time as a Parquet file, for DuckDB, Spark or a notebook.",
+        "local",
+    ),
     "calibrate": Entry(
         "calibrate:calibrate",
         "Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.",
@@ -166,7 +171,7 @@ COMMANDS = {
 PANELS = {
     "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
     "Run a stream": ("worker", "spark", "barriers", "changes", "table", "windows", "replay"),
-    "See what it shows": ("tail", "dashboard"),
+    "See what it shows": ("tail", "dashboard", "export"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),
     "Check and restore": ("verify", "statement", "rebuild", "republish", "mapping", "erase", "audit"),

@@ -5,12 +5,16 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
 import stream_dp
+from stream_dp.cli import app
 from stream_dp.releases import topic as releases_topic
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.subscription import Subscription
@@ -93,6 +97,19 @@ def test_a_history_is_one_table_with_the_last_release_of_each_stretch(topic: Top
         *((epoch, number, label) for epoch, number in ((1, 3), (1, 7), (2, 2)) for label in ("tea", "milk"))
     ]
     assert stream_dp.history("fake:1", "flights", until=datetime(1960, 1, 1)).num_rows == 0
+
+
+def test_it_is_exported_as_a_file(topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_dp.cli.export.require_kafka", lambda address: None)
+    topic([release(number, {"tea": 300 + number, "milk": 200}) for number in range(1, 8)])
+    given = ["export", "--stream", "flights", "--kafka", "fake:1", "--every", "4"]
+    result = CliRunner().invoke(app, [*given, "--parquet", str(tmp_path / "found.parquet")])
+    assert result.exit_code == 0, result.output
+    found = pyarrow.parquet.read_table(tmp_path / "found.parquet")
+    assert found.equals(stream_dp.history("fake:1", "flights", every=4))
+    assert found.schema.field("time").type == pyarrow.timestamp("ms", "UTC")
+    nowhere = CliRunner().invoke(app, [*given, "--parquet", str(tmp_path / "none" / "found.parquet")])
+    assert (nowhere.exit_code, "error" in nowhere.output) == (2, True)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
