@@ -24,4 +24,4 @@ def test_the_list_shows_every_command_and_a_wrong_one_is_told() -> None:
     assert sorted(name for names in PANELS.values() for name in names) == sorted(COMMANDS)
     assert [group for group in PANELS if f"─ {group} ─" not in shown] == []
     wrong = CliRunner().invoke(app, ["wrker"])
-    assert (wrong.exit_code, "No such command 'wrker'" in wrong.output) == (2, True)
+    assert (wrong.exit_code, "there is no command 'wrker': did you mean worker?" in wrong.output) == (2, True)
