@@ -15,8 +15,9 @@ import pytest
 
 from stream_dp.releases.release import decode_release
 from tests.apache_spark.own_servers import own_servers
+from tests.apache_spark.processes import PATIENCE, below, children, wait_patiently
 from tests.system.example_events import some_events
-from tests.system.streams import Stream, ended, small_stream
+from tests.system.streams import AnyWorker, Stream, ended, small_stream, status_of
 from tests.system.test_verify_commands import run
 from tests.system.ticking import NO_MORE, TICKS, open_epoch
 from tests.system.waiting import GIVE_UP_SECONDS
@@ -63,20 +64,10 @@ class Engine:
             os.kill(driver, signal.SIGKILL)
             self.process.wait(GIVE_UP_SECONDS)
             return
-        java = _children(driver)
-        pids = java if victim == "java" else [each for one in java for each in _below(one)]
+        java = children(driver)
+        pids = java if victim == "java" else [each for one in java for each in below(one)]
         if pids:
             os.kill(random.choice(pids), signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
-    return [int(each) for each in found.split()]
-
-
-def _below(pid: int) -> list[int]:
-    children = _children(pid)
-    return [*children, *(each for child in children for each in _below(child))]
 
 
 def feed(stream: Stream, first: int, last: int) -> None:
@@ -86,6 +77,24 @@ def feed(stream: Stream, first: int, last: int) -> None:
         stream.close_rounds(1_000 * number)
 
 
+def wait_for_round(stream: Stream, number: int, worker: AnyWorker) -> None:
+    """Return when a round is released."""
+
+    def released() -> bool:
+        assert status_of(worker) is None
+        return stream.last_round() >= number
+
+    wait_patiently(released, lambda: f"round {stream.last_round()} instead of {number}:\n{stream.logged()}")
+
+
+def check_letters(stream: Stream) -> None:
+    """Each broken record was copied, and no other."""
+    expected = {(each.partition, each.offset) for each in stream.uninterrupted()[1].dead_letters}
+    headers = [each.headers for each in stream.dead_letters(at_least=len(expected))]
+    assert {(int(each["partition"]), int(each["offset"])) for each in headers} == expected
+
+
+@pytest.mark.timeout(3_600)
 def test_spark_counts_a_stream_whoever_is_killed(
     stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,22 +103,24 @@ def test_spark_counts_a_stream_whoever_is_killed(
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", here)
     engine.start()
     for number, victim in enumerate(["", "task", "driver", "task", "java", "task", ""], 1):
-        feed(stream, (number - 1) * APART + 1, number * APART)
+        last = number * APART
+        feed(stream, last - APART + 1, last - 1)
         if victim:
             engine.kill(victim)
+        feed(stream, last, last)  # what it cannot count if Spark has gone
         if victim in ("driver", "java"):
             assert engine.process is not None
             if victim == "java":
-                assert engine.process.wait(GIVE_UP_SECONDS) == 2, "it says that Spark has ended"
+                assert engine.process.wait(PATIENCE) == 2, "it says that Spark has ended"
             engine.start()
-        last = number * APART
-        stream.wait_until_round(last, worker)
+        wait_for_round(stream, last, worker)
     assert engine.process is not None
     engine.process.terminate()
     assert ended(engine.process) == 0
     worker.terminate()
     assert ended(worker) == 0
     stream.check_releases()
+    check_letters(stream)
     shown = decode_release(stream.releases()[-1].value or b"")
     assert len({*(shown.found or [])}) > 1, "labels are found at several tests"
     assert run(stream, "verify", "--json").exit_code == 0
