@@ -21,7 +21,8 @@ from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest, Unit, request_from
 from stream_dp.jobs.source_file import RowFile
 from stream_dp.jobs.spark import Spark
-from stream_dp.jobs.spark_tasks import FileSource, ReadTasks, SourceChanged, Weigh, WeighTasks
+from stream_dp.jobs.spark_tasks import FileSource, ReadTasks, Weigh, WeighTasks
+from stream_dp.jobs.task_errors import TaskFailed
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 Pairs = list[tuple[str, str]]
@@ -147,7 +148,7 @@ def test_a_file_that_is_written_while_it_is_read_is_told(tmp_path: Path) -> None
     file = write(tmp_path, "csv", some_pairs(1))
     source = source_of(file, "user", random.Random(1))
     Path(file.stored.name).write_text("user,item\n")
-    with pytest.raises(SourceChanged):
+    with pytest.raises(TaskFailed, match=r"SourceChanged: .*written again"):
         divided(source, "user", Weigh(), random.Random(1))
 
 

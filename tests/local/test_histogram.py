@@ -195,7 +195,7 @@ def test_a_table_is_read_by_row_and_mapped(key: Path, table: Any) -> None:
 def test_a_release_becomes_a_table(key: Path) -> None:
     release = released(EVENTS, key)[-1]
     table = release.to_arrow()
-    assert table.column_names == ["label", "count", "low", "high"]
+    assert table.column_names == ["label", "count", "low", "high", "best_rank", "worst_rank"]
     assert dict(zip(table["label"].to_pylist(), table["count"].to_pylist(), strict=True)) == release.histogram
     for row in table.to_pylist():
         assert (row["low"], row["high"]) == pytest.approx(release.interval(row["label"]))

@@ -65,7 +65,7 @@ def told(shown: Release, unmetered: bool = False) -> dict[str, Any]:
     low, high = whole_intervals(shown)
     beside = {"low": low, "high": high, "total_margins": None}
     sentences = {"guarantee": guarantee(shown, unmetered), "protects": protects(shown)}
-    return as_dict(shown) | beside | sentences
+    return as_dict(shown) | beside | sentences | {"counts_what": shown.counts_what}
 
 
 def wait_until_unmetered(dashboard: Running) -> None:
