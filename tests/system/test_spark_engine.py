@@ -172,6 +172,7 @@ def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
             patch.setattr(owner, name, _dying(getattr(owner, name), after))
             for _ in range(APART):
                 number += 1
+                stream.spread([b"broken"], PARTITIONS)  # so that every turn has a letter
                 feed(stream, number, number)
                 try:
                     engines.work()
