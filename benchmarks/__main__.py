@@ -36,6 +36,7 @@ NAMES = (
     "composition",
     "intervals",
     "found_intervals",
+    "found_errors",
     "rate_test",
     "windows",
     "endless",

@@ -77,43 +77,59 @@ def _errors_table(logs: Sequence[str]) -> Table:
     return table
 
 
-def smoothing(log: Hits, mechanism: DiscoveryMechanism, epsilon: float) -> tuple[int, float, float]:
-    """How many labels, and the errors of released and of smoothed counts over them and `_ROUNDS` rounds."""
-    random = np.random.default_rng(1)
+class Path(NamedTuple):
+    """What a round shows of labels that were found by then: tests that found them, true counts, and released ones."""
+
+    round: int
+    previous: int
+    tests: NDArray[np.int64]
+    true: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def paths(
+    log: Hits, mechanism: DiscoveryMechanism, labels: int, rounds: int, random: np.random.Generator
+) -> Iterator[Path]:
+    """So many labels that are found, after so many rounds, spread evenly, and after each test that found some."""
     everyone = [
         (found.test, int(measured), hits)
         for found in found_labels(log, mechanism, random)
         for measured, hits in zip(found.measured, found.hits, strict=True)
     ]
-    chosen = sorted(random.permutation(len(everyone))[:_SMOOTHED].tolist())
+    chosen = sorted(random.permutation(len(everyone))[:labels].tolist())
     some = [everyone[place] for place in chosen]  # in the order in which they were found
-    tests = np.array([test for test, _, _ in some])
+    tests = np.array([test for test, _, _ in some], np.int64)
     begins = np.array(mechanism.tests)[tests - 1]
-    at_test = np.array(
-        [hits.searchsorted(begin, "right") for begin, (_, _, hits) in zip(begins, some, strict=True)]
-    )
+    hits = [each for _, _, each in some]
+    at_test = np.array([each.searchsorted(begin, "right") for begin, each in zip(begins, hits, strict=True)])
     measured = np.array([each for _, each, _ in some])
-    state = noise_state(mechanism.name, mechanism.horizon)
+    state, previous = noise_state(mechanism.name, mechanism.horizon), 0
     noise = np.zeros((len(some), len(state.weights)))
-    smoother, wholes, before = Smoother(), WholeReleases(), 0
-    squared: list[NDArray[np.float64]] = []
-    every = max(1, log.last // _ROUNDS)
+    every = max(1, log.last // rounds)
     for number in sorted({*range(every, log.last + 1, every), *begins.tolist()}):
-        if old := int(begins.searchsorted(before, "right")):
-            step = state.step(before, number)
+        if old := int(begins.searchsorted(previous, "right")):
+            step = state.step(previous, number)
             fresh = random.multivariate_normal(np.zeros(len(state.weights)), step.fresh, old, method="eigh")
             noise[:old] = noise[:old] @ step.kept.T + mechanism.counts.draw_sd * fresh
         size = int(begins.searchsorted(number, "right"))
-        true = np.array([hits.searchsorted(number, "right") for _, _, hits in some[:size]], np.int64)
+        true = np.array([each.searchsorted(number, "right") for each in hits[:size]], np.int64)
         later = np.rint(noise[:size] @ state.weights).astype(np.int64)
-        counts = measured[:size] + true - at_test[:size] + later
-        whole = wholes.add(_release_of_all(mechanism, epsilon, number, before, tests[:size], counts))
+        yield Path(number, previous, tests[:size], true, measured[:size] + true - at_test[:size] + later)
+        previous = number
+
+
+def smoothing(log: Hits, mechanism: DiscoveryMechanism, epsilon: float) -> tuple[int, float, float]:
+    """How many labels, and the errors of released and of smoothed counts over them and `_ROUNDS` rounds."""
+    smoother, wholes, labels = Smoother(), WholeReleases(), 0
+    squared: list[NDArray[np.float64]] = []
+    for path in paths(log, mechanism, _SMOOTHED, _ROUNDS, np.random.default_rng(1)):
+        place = path.round, path.previous
+        whole = wholes.add(_release_of_all(mechanism, epsilon, *place, path.tests, path.counts))
         assert whole is not None
-        smoothed = smoother.add(whole).counts
-        squared.append(np.array([(counts - true) ** 2, (smoothed - true) ** 2]))
-        before = number
+        smoothed, labels = smoother.add(whole).counts, len(path.tests)
+        squared.append(np.array([(path.counts - path.true) ** 2, (smoothed - path.true) ** 2]))
     raw, near = np.sqrt(np.concatenate(squared, axis=1).mean(axis=1))
-    return len(some), float(raw), float(near)
+    return labels, float(raw), float(near)
 
 
 def coverage(log: Hits, mechanism: DiscoveryMechanism, epsilon: float) -> tuple[int, list[float]]:

@@ -72,7 +72,7 @@ def coverage(log: Hits, mechanism: Mechanism, epsilon: float) -> tuple[int, list
     """How many labels were looked at, and a cell for each of `AFTER`."""
     held: dict[int, list[tuple[bool, bool, bool]]] = defaultdict(list)
     labels = 0
-    for paths in _runs(log, mechanism):
+    for paths in runs(log, mechanism):
         if labels >= _ENOUGH:
             break
         labels += len(paths.first)
@@ -89,7 +89,7 @@ def coverage(log: Hits, mechanism: Mechanism, epsilon: float) -> tuple[int, list
 def smoothing(log: Hits, mechanism: Mechanism, epsilon: float) -> tuple[int, float, float]:
     """How many labels, and the errors of released and smoothed counts over them and `_ROUNDS` rounds."""
     found: list[Paths] = []
-    for paths in _runs(log, mechanism):
+    for paths in runs(log, mechanism):
         found.append(paths)
         if sum(len(each.first) for each in found) >= _ENOUGH // 2:
             break
@@ -99,7 +99,7 @@ def smoothing(log: Hits, mechanism: Mechanism, epsilon: float) -> tuple[int, flo
     return len(together.first), *errors(mechanism, together, epsilon, max(1, log.last // _ROUNDS))
 
 
-def _runs(log: Hits, mechanism: Mechanism) -> Iterator[Paths]:
+def runs(log: Hits, mechanism: Mechanism) -> Iterator[Paths]:
     """The labels that several runs show, some at a time, in an order that mixes them."""
     some = candidates(log, mechanism)
     some = [some[place] for place in np.random.default_rng(1).permutation(len(some))]
