@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.found_intervals import paths
+from benchmarks.found_intervals import paths, tested
 from benchmarks.intervals import LOGS, runs
 from benchmarks.public_logs import Hits, public_logs
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.discovery import DiscoveryMechanism
-from stream_dp.counters.discovery_schedule import rounds_of_tests
 from stream_dp.counters.registry import Mechanism
 
 _EPSILONS = (1.0, 2.0, 4.0)
@@ -34,12 +33,11 @@ def main(console: Console, logs: Sequence[str] = LOGS) -> None:
         table.add_column(name, justify="right")
     for name, log in public_logs(*logs).items():
         for epsilon in _EPSILONS:
-            settings = epsilon, 1e-6, log.horizon, log.items_per_event
-            kept, _ = calibrate(*settings, "blt", shown="kept")
-            tested, _ = calibrate(*settings, "blt", tests=rounds_of_tests(log.horizon))
-            assert isinstance(tested, DiscoveryMechanism)
+            kept, _ = calibrate(epsilon, 1e-6, log.horizon, log.items_per_event, "blt", shown="kept")
             cells = []
-            for old, new in zip(_rms(_of_kept(log, kept)), _rms(_of_found(log, tested)), strict=True):
+            for old, new in zip(
+                _rms(_of_kept(log, kept)), _rms(_of_found(log, tested(log, epsilon))), strict=True
+            ):
                 cells += [f"{old:.1f} / {new:.1f}", f"{new / old:.2f}"]
             table.add_row(name, f"{epsilon:g}", *cells)
     console.print(table)

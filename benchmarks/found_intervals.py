@@ -46,35 +46,37 @@ class Found(NamedTuple):
 
 
 def main(console: Console, logs: Sequence[str] = LOGS) -> None:
-    """Print how many of 100 true counts lie inside the 95% intervals."""
-    table = Table(title="True counts inside the interval, in %")
+    """Print how many of 100 true counts lie inside the 95% intervals, and how far smoothed counts are off."""
     windows = [f"window, {start:,} to {end:,}" for start, end in _WINDOWS]
-    for name in ("log", "epsilon", "labels", *(f"{after:,} rounds after" for after in AFTER), *windows):
-        table.add_column(name, justify="right")
+    held = _table(
+        "True counts inside the interval, in %", *(f"{after:,} rounds after" for after in AFTER), *windows
+    )
+    off = _table(
+        "Root mean square error of labels that tests have found", "released", "smoothed", "times nearer"
+    )
     for name, log in public_logs(*logs).items():
         for epsilon in EPSILONS:
-            settings = epsilon, 1e-6, log.horizon, log.items_per_event
-            mechanism, _ = calibrate(*settings, "blt", tests=rounds_of_tests(log.horizon))
-            assert isinstance(mechanism, DiscoveryMechanism)
+            mechanism = tested(log, epsilon)
             labels, shares = coverage(log, mechanism, epsilon)
-            table.add_row(name, f"{epsilon:g}", f"{labels:,}", *(f"{100 * share:.0f}" for share in shares))
-    console.print(table)
-    console.print(_errors_table(logs))
+            held.add_row(name, f"{epsilon:g}", f"{labels:,}", *(f"{100 * share:.0f}" for share in shares))
+            labels, raw, near = smoothing(log, mechanism, epsilon)
+            off.add_row(name, f"{epsilon:g}", f"{labels:,}", f"{raw:.1f}", f"{near:.1f}", f"{raw / near:.2f}")
+    console.print(held, off)
 
 
-def _errors_table(logs: Sequence[str]) -> Table:
-    table = Table(title="Root mean square error of labels that tests have found")
-    for name in ("log", "epsilon", "labels", "released", "smoothed", "times nearer"):
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title)
+    for name in ("log", "epsilon", "labels", *columns):
         table.add_column(name, justify="right")
-    for name, log in public_logs(*logs).items():
-        for epsilon in EPSILONS:
-            settings = epsilon, 1e-6, log.horizon, log.items_per_event
-            mechanism, _ = calibrate(*settings, "blt", tests=rounds_of_tests(log.horizon))
-            assert isinstance(mechanism, DiscoveryMechanism)
-            labels, raw, smoothed = smoothing(log, mechanism, epsilon)
-            ratio = f"{raw / smoothed:.2f}"
-            table.add_row(name, f"{epsilon:g}", str(labels), f"{raw:.1f}", f"{smoothed:.1f}", ratio)
     return table
+
+
+def tested(log: Hits, epsilon: float) -> DiscoveryMechanism:
+    """The default tests, for one of the logs."""
+    settings = epsilon, 1e-6, log.horizon, log.items_per_event
+    mechanism, _ = calibrate(*settings, "blt", tests=rounds_of_tests(log.horizon))
+    assert isinstance(mechanism, DiscoveryMechanism)
+    return mechanism
 
 
 class Path(NamedTuple):
