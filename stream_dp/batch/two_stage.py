@@ -34,14 +34,12 @@ from stream_dp.batch.set_union import UNIT, square_root_share
 from stream_dp.privacy import loss
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.discrete_gaussian import variance
+from stream_dp.privacy.loss import ROUNDED_VARIANCE
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.thresholds import sum_tail_threshold
 
 SHARE = 0.1
 """s: what the first stage takes of V."""
-
-_ROUNDED_VARIANCE = 4.0
-"""What a discrete Gaussian's variance is above that of continuous noise of which it is a function."""
 
 _DOWN = 1 - 1e-9
 
@@ -72,7 +70,7 @@ class TwoStage:
     def sigma_squared(self) -> float:
         """Of the noise of counts."""
         return max(
-            2 * _ROUNDED_VARIANCE, _ROUNDED_VARIANCE + self.items_per_user / ((1 - SHARE) * self.mu_squared)
+            2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + self.items_per_user / ((1 - SHARE) * self.mu_squared)
         )
 
     @property
