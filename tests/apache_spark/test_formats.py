@@ -15,7 +15,6 @@ import pytest
 from stream_dp.config.events_section import EventsSection, Format
 from stream_dp.dev.servers import Servers
 from stream_dp.releases.release import decode_release
-from tests.apache_spark.own_servers import own_servers
 from tests.apache_spark.test_stream import APART, PARTITIONS, SPARK, check_letters, wait_for_round
 from tests.schema_registry.front import front, scripted
 from tests.schema_registry.orders import FIRST, JSON_SCHEMA, LATER, PROTOBUF, avro, framed
@@ -44,12 +43,6 @@ SCHEMAS = {
     "protobuf": [{"schema": each, "schemaType": "PROTOBUF"} for each in PROTOBUF],
     "json-schema": [{"schema": each, "schemaType": "JSON"} for each in JSON_SCHEMA],
 }
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with own_servers(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,6 @@ from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs.request import JobRequest, Unit, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
-from tests.apache_spark.own_servers import own_servers
 from tests.system.job_place import Place, register_file
 from tests.system.waiting import GIVE_UP_SECONDS
 
@@ -49,12 +48,6 @@ VOTES: dict[str, dict[str, Any]] = {
     "clear": {"job": "label-votes", "mechanism": "stable", "k": 2, "examples": EXAMPLES},
     "all": {"job": "label-votes", "mechanism": "argmax", "bins": ["cat", "dog"], "examples": EXAMPLES},
 }
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with own_servers(tmp_path_factory.mktemp("servers")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
