@@ -7,6 +7,7 @@ nothing.
 
 import asyncio
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,6 +18,7 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.event_steps import Steps
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.engine.release_schedule import ReleaseSchedule
@@ -57,15 +59,18 @@ def main(console: Console) -> None:
         "default / bare",
         title=TITLE,
     )
+    steps = Table("microseconds an event", *(f"{case.labels:,} labels, {case.release}" for case in CASES))
     collect_seldom()  # as the host of a worker does
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
         _turns(table, "embedded", servers.kafka, servers.redis_url)
+        _add_steps(steps, servers.kafka, servers.redis_url)
         try:
             with apache_kafka(Path(folder) / "apache") as kafka:
                 _turns(table, "Apache Kafka", kafka, servers.redis_url)
         except KafkaUnavailableError as reason:
             console.print(f"Without Apache Kafka: {reason}")
     console.print(table)
+    console.print(steps)
 
 
 TITLE = "End to end: events to releases on this machine, beside a loop that moves the same bytes"
@@ -76,17 +81,8 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
         rates: dict[str, list[float]] = {name: [] for name in (*RULES, "bare")}
         for turn in range(TURNS):
             for rule in RULES:
-                settings = Settings(
-                    unmetered=True,
-                    stream=f"bench-{broker.split()[0]}-{number}-{turn}-{rule}",
-                    kafka=kafka,
-                    redis=redis_url,
-                    epsilon=20.0,
-                    delta=0.01,
-                    horizon=2**16 - 1,
-                    release=case.release,
-                    discover=rule,
-                )
+                stream = f"bench-{broker.split()[0]}-{number}-{turn}-{rule}"
+                settings = _settings(stream, kafka, redis_url, case, rule)
                 _write_events(settings, case)
                 rates[rule].append(asyncio.run(_worker_rate(settings, case)))
                 if rule == "default":
@@ -103,6 +99,38 @@ def _turns(table: Table, broker: str, kafka: str, redis_url: str) -> None:
         )
 
 
+def _add_steps(table: Table, kafka: str, redis_url: str) -> None:
+    """Where the time of an event goes, and, in the last row, what other threads do meanwhile."""
+    columns = []
+    for number, case in enumerate(CASES):
+        settings = _settings(f"bench-steps-{number}", kafka, redis_url, case, "default")
+        _write_events(settings, case)
+        steps = Steps()
+        asyncio.run(_worker_rate(settings, case, steps))
+        columns.append(steps.microseconds(case.events))
+    *parts, beside = columns[0]
+    for name in parts:
+        table.add_row(name, *(f"{each[name]:.1f}" for each in columns))
+    table.add_row(
+        "together", *(f"{sum(each[name] for name in parts):.1f}" for each in columns), end_section=True
+    )
+    table.add_row(beside, *(f"{each[beside]:.1f}" for each in columns))
+
+
+def _settings(stream: str, kafka: str, redis_url: str, case: Case, rule: str) -> Settings:
+    return Settings(
+        unmetered=True,
+        stream=stream,
+        kafka=kafka,
+        redis=redis_url,
+        epsilon=20.0,
+        delta=0.01,
+        horizon=2**16 - 1,
+        release=case.release,
+        discover=rule,
+    )
+
+
 def _write_events(settings: Settings, case: Case) -> None:
     log.create_topics(settings.kafka, settings.events)
     with KafkaProducer(bootstrap_servers=settings.kafka, batch_size=1 << 18, linger_ms=20) as producer:
@@ -111,13 +139,16 @@ def _write_events(settings: Settings, case: Case) -> None:
             producer.send(settings.events, b'{"items":[%b]}' % items.encode())
 
 
-async def _worker_rate(settings: Settings, case: Case) -> float:
+async def _worker_rate(settings: Settings, case: Case, steps: Steps | None = None) -> float:
     worker = Worker(settings)
-    running = asyncio.create_task(worker.run())
-    await _rounds(worker, running, WARM_UP)
-    first, start = worker.rounds, perf_counter()
-    await _rounds(worker, running, WARM_UP + case.events)
-    rate = (worker.rounds - first) / (perf_counter() - start)
+    with nullcontext() if steps is None else steps.timed():
+        running = asyncio.create_task(worker.run())
+        await _rounds(worker, running, WARM_UP)
+        first, start = worker.rounds, perf_counter()
+        if steps is not None:
+            steps.begin()
+        await _rounds(worker, running, WARM_UP + case.events)
+        rate = (worker.rounds - first) / (perf_counter() - start)
     worker.stop()
     await running
     return rate

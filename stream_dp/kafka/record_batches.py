@@ -14,6 +14,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from aiokafka.record.util import calc_crc32c
+
 from stream_dp.errors import Refused
 from stream_dp.events.record import LARGEST_VALUE, Headers, Record, cut, kept
 from stream_dp.events.records import Records
@@ -55,6 +57,15 @@ class Header(NamedTuple):
     producer_epoch: int
     base_sequence: int
     records: int
+
+
+def name_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Write into a complete batch which producer sends it, as its how many-th records."""
+    header = Header._make(_HEADER.unpack_from(batch))
+    producer = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": base_sequence}
+    _HEADER.pack_into(batch, 0, *header._replace(**producer))
+    checksum = calc_crc32c(memoryview(batch)[_ATTRIBUTES_PLACE:])
+    _HEADER.pack_into(batch, 0, *header._replace(**producer, checksum=checksum))
 
 
 @dataclass(frozen=True, slots=True)

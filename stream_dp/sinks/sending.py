@@ -13,6 +13,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.config.connections import Kafka, aiokafka_options
+from stream_dp.kafka.record_batches import name_producer
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import ReleasedPart
@@ -56,9 +57,21 @@ def letter_producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
     return sender
 
 
-def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> BatchBuilder:
+class Batch(BatchBuilder):
+    """A batch of records that any thread can compress before the producer says who it is, which it does last."""
+
+    def compress(self) -> None:
+        """Compress it; nothing can be added from then on."""
+        self._build()
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        name_producer(self._build(), producer_id, producer_epoch, base_sequence)
+
+
+def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> Batch:
     """These releases as one batch; each record has the time that its release tells, and not that of this clock."""
-    batch = sender.create_batch()
+    waiting = sender._message_accumulator
+    batch = Batch(waiting._batch_size, waiting._compression_type)
     for part in parts:
         if batch.append(key=key, value=part.value, timestamp=release_time(part.value)) is None:
             raise ValueError(f"round {part.round} does not fit into the batch that it was put into")
@@ -75,14 +88,24 @@ class InFlight:
         """`topic` has one partition; `kafka` is the brokers' address as it is logged."""
         self._producer, self._topic, self._kafka, self._watch = sender, topic, kafka, watch
         self._unanswered = deque[asyncio.Future[int]]()
+        self._last: asyncio.Future[Awaitable[RecordMetadata]] | None = None
         self._end = 0
 
-    async def send(self, batch: BatchBuilder) -> None:
-        """Hand a batch to the producer; waits only while too many others are unanswered."""
+    async def send(self, batch: Batch) -> None:
+        """Have a batch compressed and handed to the producer; waits only while too many others are unanswered."""
         await self._answered(_UNANSWERED - 1)
-        batch.close()  # the producer waits for no more of it, and adds nothing to it
-        stored = await self._producer.send_batch(batch, self._topic, partition=0)
-        self._unanswered.append(asyncio.ensure_future(offset_after(stored, batch.record_count())))
+        self._last = asyncio.ensure_future(self._hand_over(batch, self._last))
+        self._unanswered.append(asyncio.ensure_future(_end_of(batch, self._last)))
+
+    async def _hand_over(
+        self, batch: Batch, before: asyncio.Future[Awaitable[RecordMetadata]] | None
+    ) -> Awaitable[RecordMetadata]:
+        """Compress a batch beside whatever else runs, and give it to the producer; not if the one before failed."""
+        if before is not None:
+            await before
+        await asyncio.to_thread(batch.compress)
+        stored: Awaitable[RecordMetadata] = await self._producer.send_batch(batch, self._topic, partition=0)
+        return stored
 
     async def settle(self) -> None:
         """Wait until the broker has everything; the producer sends it until it does.  Raises KafkaError."""
@@ -115,9 +138,10 @@ class InFlight:
             unanswered.popleft()
 
 
-async def offset_after(stored: Awaitable[RecordMetadata], records: int) -> int:
-    """The offset after a batch of `records` records, once the broker has it."""
-    return (await stored).offset + records
+async def _end_of(batch: Batch, handed_over: Awaitable[Awaitable[RecordMetadata]]) -> int:
+    """The offset after a batch, once the broker has it."""
+    stored = await (await handed_over)
+    return stored.offset + batch.record_count()
 
 
 async def stop_producer(sender: AIOKafkaProducer, why: type[BaseException] | None = None) -> None:

@@ -1,25 +1,29 @@
 """Handing batches to the broker: at most two wait for an answer, and a silent broker is spoken of."""
 
 import asyncio
+from threading import Event
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.operations.watch import Watch
+from stream_dp.pipeline.pipeline import ReleasedPart
 from stream_dp.sinks import sending
-from stream_dp.sinks.sending import InFlight
+from stream_dp.sinks.framing import LARGEST_BATCH
+from stream_dp.sinks.sending import InFlight, packed
 
 
-class Batch:
+class Batch(sending.Batch):
     """As many records as are named."""
 
     def __init__(self, records: int) -> None:
+        super().__init__(LARGEST_BATCH, 0)
         self._records = records
 
-    def close(self) -> None:
-        """Nothing is added to it any more."""
+    def compress(self) -> None:
+        """There is nothing to do."""
 
     def record_count(self) -> int:
         return self._records
@@ -30,11 +34,13 @@ class Broker:
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[RecordMetadata]] = []
+        self.batches: list[Batch] = []
 
-    async def send_batch(self, _: Batch, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
+    async def send_batch(self, batch: Batch, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
         answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         assert (topic, partition) == ("t", 0)
         self.asked.append(answer)
+        self.batches.append(batch)
         return answer
 
     def answer(self, nth: int, offset: int) -> None:
@@ -44,6 +50,11 @@ class Broker:
 def in_flight(broker: Broker, **clock: Any) -> tuple[InFlight, Watch]:
     watch = Watch("s", "s.events", **clock)
     return InFlight(broker, "t", "broker.example:9092", watch), watch
+
+
+async def asked(broker: Broker, batches: int) -> None:
+    while len(broker.asked) < batches:
+        await asyncio.sleep(0.001)
 
 
 async def until_idle() -> None:
@@ -56,12 +67,69 @@ async def test_a_third_batch_waits_for_the_first_answer() -> None:
     sent, _ = in_flight(broker)
     for _ in range(2):
         await sent.send(Batch(5))
+    await asked(broker, 2)
     third = asyncio.ensure_future(sent.send(Batch(1)))
     await until_idle()
     assert not third.done()
     broker.answer(0, offset=100)
     await third
+    await asked(broker, 3)
     assert (len(broker.asked), sent.end(7)) == (3, 105)
+
+
+async def test_batches_are_handed_over_in_their_order_however_long_one_is_compressed() -> None:
+    broker, started, may_end = Broker(), Event(), Event()
+    sent, _ = in_flight(broker)
+
+    class Large(Batch):
+        def compress(self) -> None:
+            started.set()
+            may_end.wait()
+
+    await sent.send(Large(5))
+    await sent.send(Batch(2))
+    await asyncio.to_thread(started.wait)  # while it is compressed, everything else goes on
+    await until_idle()
+    assert not broker.asked
+    may_end.set()
+    await asked(broker, 2)
+    assert [batch.record_count() for batch in broker.batches] == [5, 2]
+
+
+async def test_nothing_follows_a_batch_that_the_producer_did_not_take() -> None:
+    broker = Broker()
+    sent, _ = in_flight(broker)
+
+    class Impossible(Batch):
+        def compress(self) -> None:
+            raise MemoryError("no room")
+
+    await sent.send(Impossible(1))
+    await sent.send(Batch(1))
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="no room"):
+            await sent.settle()
+        sent._unanswered.popleft()
+    assert not broker.asked
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "snappy", "zstd"])
+async def test_a_batch_is_the_same_whether_it_is_compressed_before_it_has_a_producer_or_after(
+    codec: str | None,
+) -> None:
+    sender = AIOKafkaProducer(compression_type=codec, max_batch_size=LARGEST_BATCH)
+    release = b'{"v":1,"ts":"2026-01-31T12:00:00.123Z","counts":[1,2,3]}'
+    early, late = (
+        packed(sender, b"s", [ReleasedPart(i, 1, release) for i in range(20)]),
+        sender.create_batch(),
+    )
+    for _ in range(20):
+        late.append(key=b"s", value=release, timestamp=1_769_860_800_123)
+    early.compress()
+    for batch in (early, late):
+        batch._set_producer_state(2**40, 7, 123_456)
+    assert bytes(early._build()) == bytes(late._build())
+    await sender.stop()
 
 
 async def test_a_topic_ends_where_its_last_answered_batch_does() -> None:
@@ -70,6 +138,7 @@ async def test_a_topic_ends_where_its_last_answered_batch_does() -> None:
     assert sent.end(7) == 7
     await sent.send(Batch(3))
     await sent.send(Batch(2))
+    await asked(broker, 2)
     settled = asyncio.ensure_future(sent.settle())
     await until_idle()
     assert not settled.done()
@@ -87,6 +156,7 @@ async def test_a_silent_broker_is_spoken_of_and_the_worker_is_alive(
     sent, watch = in_flight(broker, clock=lambda: now)
     watch.answered(True)
     await sent.send(Batch(1))
+    await asked(broker, 1)
     now = 1e6
     assert not watch.alive
     settled = asyncio.ensure_future(sent.settle())
@@ -102,6 +172,7 @@ async def test_an_error_is_raised_where_the_answer_is_waited_for() -> None:
     broker = Broker()
     sent, _ = in_flight(broker)
     await sent.send(Batch(1))
+    await asked(broker, 1)
     broker.asked[0].set_exception(OSError("the disk is full"))
     with pytest.raises(OSError, match="the disk is full"):
         await sent.settle()
