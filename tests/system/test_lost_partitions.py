@@ -34,8 +34,7 @@ def ready(stream: Stream, kind: str) -> None:
     assert stream.run(until_round=rounds(kind, SEGMENTS)) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize(("kind", "kept"), [("per-event", 0), ("every-3", 2), ("ticks", 2)])
 def test_lost_releases_are_written_again_and_the_worker_goes_on(
     spread: MakeStream, kind: str, kept: int
 ) -> None:
@@ -83,8 +82,9 @@ def run_without_redis(stream: Stream, *words: str) -> Result:
     return CliRunner().invoke(app, [*words, "--stream", own.stream, "--kafka", own.kafka])
 
 
-@pytest.mark.parametrize("from_last_release", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "from_last_release"), [("per-event", True), ("every-3", False), ("ticks", True)]
+)
 def test_where_all_state_is_lost_the_next_epoch_counts_on_in_every_partition(
     spread: MakeStream, kind: str, from_last_release: bool
 ) -> None:
