@@ -81,7 +81,7 @@ class Pipeline:
     ) -> None:
         if state is None:
             state = HistogramState.before_any_round(known.labels, shown=True)
-        if epoch.guarantee.unit == "user" and state.counts.any() and not pairs:
+        if epoch.guarantee.unit == "user" and state.counts.any() and not pairs and not counted:
             raise ValueError("what the users have brought so far is missing: they would all count anew")
         self.epoch = epoch
         same = earlier.histogram if earlier is not None and earlier.epoch == epoch else None
