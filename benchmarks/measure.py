@@ -45,3 +45,11 @@ def children(pid: int) -> list[int]:
         with suppress(OSError):  # a thread that has ended meanwhile
             found += map(int, (task / "children").read_text().split())
     return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it has started, directly or not, and that run."""
+    found = [pid]
+    for each in found:  # which grows on the way
+        found += children(each)
+    return found

@@ -136,9 +136,10 @@ def _batch(values: list[bytes]) -> bytes:
     return bytes(builder.build())
 
 
-def _event(number: int, labels: int = LABELS) -> bytes:
+def _event(number: int, labels: int = LABELS, users: int = 0) -> bytes:
     items = ",".join(f'"label {(number * 2 + each) * 7 % labels}"' for each in range(2))
-    return b'{"items":[%b]}' % items.encode()
+    user = f',"user":"user {number * 7_919 % users}"' if users else ""
+    return f'{{"items":[{items}]{user}}}'.encode()
 
 
 def _servers_seconds() -> float:
@@ -194,10 +195,12 @@ async def _count(worker: Worker, rounds: int) -> Taken:
     return Taken(*(after - before for before, after in zip(start, end, strict=True)))
 
 
-def write_backlog(settings: Settings, partitions: int, rounds: int, labels: Sequence[int] = ()) -> None:
+def write_backlog(
+    settings: Settings, partitions: int, rounds: int, labels: Sequence[int] = (), users: int = 0
+) -> None:
     """Write the events of so many rounds, and the barriers that close them.
 
-    The events of each round have so many `labels`, else `LABELS`.
+    The events of each round have so many `labels`, else `LABELS`, and each is of one of so many `users`, if any.
     """
     [opened] = EpochJournal(settings).opened
     with redis_client(settings.redis_address) as redis:
@@ -208,7 +211,7 @@ def write_backlog(settings: Settings, partitions: int, rounds: int, labels: Sequ
         for number in range(1, rounds + 1):
             many = labels[number - 1] if labels else LABELS
             for event in range((number - 1) * EVENTS_A_ROUND, number * EVENTS_A_ROUND):
-                producer.send(settings.events, _event(event, many), partition=event % partitions)
+                producer.send(settings.events, _event(event, many, users), partition=event % partitions)
             producer.flush()
             held = log.offsets_of_all(settings.kafka_address, settings.events)
             due = (now + number - rounds) * 1_000

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import partitions
-from benchmarks.measure import children, processor_seconds
+from benchmarks.measure import family, processor_seconds
 from stream_dp.config.connections import redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.counters.discovery import DiscoveryMechanism
@@ -39,6 +39,10 @@ ROUNDS = 64
 LABELS = 10_000_000
 _LABELS_A_FILE = 500_000
 _TEST_ROUND = 32
+UNITS = {"event": 0, "user": 1_000_000}
+"""What is protected, and how many users the events are of."""
+
+_ITEMS_PER_USER = 8
 
 
 def main(console: Console) -> None:
@@ -48,25 +52,33 @@ def main(console: Console) -> None:
         embedded(Path(folder)) as servers,
         apache_kafka(Path(folder) / "apache") as kafka,
     ):
-        stream = partitions.settings_of(kafka, servers.redis_url, "bench-spark")
-        changed = {
-            "mechanism": "blt",
-            "discover": f"every-{_TEST_ROUND}",
-            "engine": "spark",
-            "horizon": 4_095,
-        }
-        stream = msgspec.structs.replace(stream, epsilon=1.0, delta=1e-6, **changed)
-        log.create_topics(kafka, stream.events, partitions=partitions.PARTITIONS)
-        log.create_topics(kafka, stream.counts)
-        partitions.run(stream, 0)
-        labels = [partitions.LABELS] * _TEST_ROUND + [LABELS] * (ROUNDS - _TEST_ROUND)
-        partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS, labels)
         session = _session()
-        state = Path(folder) / "state"
-        state.mkdir(mode=0o700)
-        _turns(console, stream, session, state)
+        for unit, users in UNITS.items():
+            stream = _backlog(kafka, servers.redis_url, unit, users)
+            state = Path(folder) / unit
+            state.mkdir(mode=0o700)
+            _turns(console, stream, session, state)
         session.stop()
         _memory_of_a_test(console)
+
+
+def _backlog(kafka: str, redis_url: str, unit: str, users: int) -> Settings:
+    """A stream whose worker has opened an epoch, and whose events and barriers are in Kafka."""
+    stream = partitions.settings_of(kafka, redis_url, f"bench-spark-{unit}")
+    changed = {
+        "mechanism": "blt",
+        "discover": f"every-{_TEST_ROUND}",
+        "engine": "spark",
+        "unit": unit,
+        "items_per_user": _ITEMS_PER_USER if users else None,
+    }
+    stream = msgspec.structs.replace(stream, epsilon=1.0, delta=1e-6, **changed)
+    log.create_topics(kafka, stream.events, partitions=partitions.PARTITIONS)
+    log.create_topics(kafka, stream.counts)
+    partitions.run(stream, 0)
+    labels = [partitions.LABELS] * _TEST_ROUND + [LABELS] * (ROUNDS - _TEST_ROUND)
+    partitions.write_backlog(stream, partitions.PARTITIONS, ROUNDS, labels, users)
+    return stream
 
 
 def _session() -> Any:
@@ -102,7 +114,8 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
         "seconds",
         "events/s",
         "us of processor an event",
-        title=f"Turns on Spark, local[{CORES}], Apache Kafka with {partitions.PARTITIONS} partitions",
+        title=f"Turns on Spark, local[{CORES}], Apache Kafka with {partitions.PARTITIONS} partitions, "
+        f'unit = "{stream.unit}"',
     )
     assert isinstance(engine.epoch.mechanism, DiscoveryMechanism)
     tests, has_many = frozenset(engine.epoch.mechanism.tests), False
@@ -174,7 +187,4 @@ def _memory_of_a_test(console: Console) -> None:
 
 def _processor() -> float:
     """The processor time so far of this process and of all that it has started, the servers among them."""
-    ours = [os.getpid()]
-    for pid in ours:  # which grows on the way
-        ours += children(pid)
-    return sum(map(processor_seconds, ours))
+    return sum(map(processor_seconds, family(os.getpid())))

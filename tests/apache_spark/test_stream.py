@@ -1,5 +1,6 @@
-"""A stream that Apache Spark counts: killed in any of its processes, it gives the releases of one worker.
+"""A stream of users that Apache Spark counts: killed in any of its processes, it gives the releases of one worker.
 
+test_cluster.py does the same with a stream of events.
 Its broker is a real Apache Kafka, whatever `--kafka` says.
 """
 
@@ -8,16 +9,20 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_dp.releases.release import decode_release
+from tests.apache_kafka.server import Broker
 from tests.apache_spark.own_servers import own_servers
 from tests.apache_spark.processes import PATIENCE, below, children, wait_patiently
 from tests.system.example_events import some_events
+from tests.system.soak import spark_kills
 from tests.system.streams import AnyWorker, Stream, ended, small_stream, status_of
+from tests.system.test_spark_engine import MOST_USERS, USERS
 from tests.system.test_verify_commands import run
 from tests.system.ticking import NO_MORE, TICKS, open_epoch
 from tests.system.waiting import GIVE_UP_SECONDS
@@ -30,11 +35,18 @@ SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 255, **TICKS, **NO_MORE}
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> Iterator[Stream]:
+def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path / "kafka")
+
+
+@pytest.fixture
+def stream(tmp_path: Path, broker: Broker) -> Iterator[Stream]:
+    rounds = (spark_kills() + 2) * APART
+    settings = SPARK | USERS | {"horizon": max(SPARK["horizon"], (1 << rounds.bit_length()) - 1)}
     with (
-        own_servers(tmp_path / "servers") as servers,
+        own_servers(tmp_path / "servers", broker) as servers,
         small_stream(
-            servers.kafka, servers.redis_url, "shop", tmp_path, partitions=PARTITIONS, **SPARK
+            servers.kafka, servers.redis_url, "shop", tmp_path, partitions=PARTITIONS, **settings
         ) as found,
     ):
         open_epoch(found)
@@ -72,7 +84,8 @@ class Engine:
 
 def feed(stream: Stream, first: int, last: int) -> None:
     for number in range(first, last + 1):
-        events = some_events(24, seed=number)
+        users = MOST_USERS if stream.settings.unit == "user" else 0
+        events = some_events(24, seed=number, users=users)
         stream.spread(events, PARTITIONS)
         stream.close_rounds(1_000 * number)
 
@@ -96,16 +109,23 @@ def check_letters(stream: Stream) -> None:
 
 @pytest.mark.timeout(3_600)
 def test_spark_counts_a_stream_whoever_is_killed(
-    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: Stream, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, worker = Engine(stream, tmp_path / "spark"), stream.start()
     here = f"--master local[2,4] --conf spark.local.dir={engine.scratch} pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", here)
     engine.start()
-    for number, victim in enumerate(["", "task", "driver", "task", "java", "task", ""], 1):
+    victims = islice(cycle(("task", "driver", "worker", "java", "broker")), spark_kills())
+    for number, victim in enumerate(["", *victims, ""], 1):
         last = number * APART
         feed(stream, last - APART + 1, last - 1)
-        if victim:
+        if victim == "worker":
+            worker.kill()
+            worker = stream.start()
+        elif victim == "broker":
+            broker.kill()
+            broker.start()
+        elif victim:
             engine.kill(victim)
         feed(stream, last, last)  # what it cannot count if Spark has gone
         if victim in ("driver", "java"):

@@ -1,6 +1,7 @@
 """Kill workers, corrupt their state and feed them broken records, as much as you like.
 
     python -m tests.system.soak --kills 250
+    python -m tests.system.soak --spark-kills 200
 
 The tests are those of every run, on both brokers in turn; only the numbers are larger.
 """
@@ -14,12 +15,20 @@ import pytest
 KILLS, BITS, RECORDS = "CRASH_TEST_KILLS", "FLIPPED_BITS", "FOREIGN_TEST_RECORDS"
 """Name the environment variables that hold the number of kills at random times, of bits to flip, and of records."""
 
-KILLS_IN_EVERY_RUN, BITS_IN_EVERY_RUN, RECORDS_IN_EVERY_RUN = 12, 150, 6_000
+SPARK_KILLS = "SPARK_TEST_KILLS"
+"""Names the one that holds how many processes of a stream on Apache Spark are killed."""
+
+KILLS_IN_EVERY_RUN, BITS_IN_EVERY_RUN, RECORDS_IN_EVERY_RUN, SPARK_KILLS_IN_EVERY_RUN = 12, 150, 6_000, 5
 
 
 def kills() -> int:
     """How many workers the test that kills at random times kills."""
     return int(os.environ.get(KILLS, KILLS_IN_EVERY_RUN))
+
+
+def spark_kills() -> int:
+    """How many processes of a stream on Apache Spark are killed."""
+    return int(os.environ.get(SPARK_KILLS, SPARK_KILLS_IN_EVERY_RUN))
 
 
 def bits() -> int:
@@ -46,7 +55,16 @@ def main() -> int:
     arguments.add_argument(
         "--kafka", choices=["embedded", "apache"], action="append", help="only this broker"
     )
+    arguments.add_argument(
+        "--spark-kills",
+        type=int,
+        default=0,
+        help="processes of a stream on Spark to kill instead of all this",
+    )
     asked = arguments.parse_args()
+    if asked.spark_kills:
+        os.environ[SPARK_KILLS] = str(asked.spark_kills)
+        return int(pytest.main(["tests/apache_spark/test_stream.py", "--timeout", "0", "--verbose"]))
     os.environ |= {KILLS: str(asked.kills), BITS: str(asked.bits), RECORDS: str(asked.records)}
     names = "crashes", "partitions", "flipped_bits", "foreign_shape"
     files = [f"tests/system/test_{name}.py" for name in names]

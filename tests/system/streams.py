@@ -79,6 +79,8 @@ class Stream(StreamTopics):
         What it says is logged, or shown on a terminal.
         """
         values = {**as_values(self.settings), **changed}
+        if values["unit"] != "event":
+            del values["items_per_event"]  # it would bound nothing, and is refused
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
         environment |= {
             f"STREAM_DP_{name.upper()}": ",".join(value) if isinstance(value, list) else str(value)
