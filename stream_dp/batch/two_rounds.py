@@ -39,8 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
-from scipy.stats import binom
+from scipy.special import gammaln, log_ndtr, ndtr
 
 from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
 from stream_dp.batch.cost import NORMAL_95, Cost
@@ -101,10 +100,15 @@ class TwoRounds(Policy):
 def second_threshold(sigma: float, delta: float, first_sigma: float, items_per_user: int) -> float:
     """The least T2 of the proof, for noise `sigma` after a round of noise `first_sigma`."""
     sizes = np.arange(1, items_per_user + 1)
-    stays = ndtr(1 / (first_sigma * np.sqrt(sizes)) - HOPELESS)
-    left = binom.pmf(
-        sizes[None, :], sizes[:, None], stays[:, None]
-    )  # row n: how many of n are left, from 1 on
+    bound = 1 / (first_sigma * np.sqrt(sizes)) - HOPELESS
+    held, stay = sizes[:, None], sizes[None, :]
+    left = np.exp(  # row n: the chance that 1, 2, ... of n are left; no more than n can be
+        gammaln(held + 1)
+        - gammaln(stay + 1)
+        - gammaln(held - stay + 1)
+        + stay * log_ndtr(bound)[:, None]
+        + (held - stay) * log_ndtr(-bound)[:, None]
+    )
 
     def covers(threshold: float) -> bool:
         passing = ndtr((1 / np.sqrt(sizes) - threshold) / sigma)

@@ -30,10 +30,10 @@ def advise(
         str, typer.Option(metavar="D,...", help="The bounds to try besides the default ones.")
     ] = "10,30,100,300",
     unit: Annotated[Unit, typer.Option(help="What is protected: all of one user, or one event.")] = "user",
-    user_column: Annotated[
+    user: Annotated[
         str | None, typer.Option(metavar="NAME", help="Column of users in the file.", show_default="user")
     ] = None,
-    item_column: Annotated[
+    item: Annotated[
         str | None, typer.Option(metavar="NAME", help="Column of items. [default: item or items]")
     ] = None,
     runs: options.Runs = 3,
@@ -56,7 +56,7 @@ def advise(
     question = Question(job, epsilon, delta, k)
     try:
         requests = question.requests(options.numbers(items_per_user, int, "--items-per-user"))
-        rows = _rows(file, user_column, item_column, unit, hidden=as_json)
+        rows = _rows(file, user, item, unit, hidden=as_json)
         if not len(rows):
             raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
         with steps_bar("Running", len(requests) * runs, hidden=as_json) as step:

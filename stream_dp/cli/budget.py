@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from redis import Redis
@@ -20,6 +20,7 @@ from stream_dp.cli.budget_view import (
     report_of,
     rule_of,
 )
+from stream_dp.cli.local_books import ledger_file, no_server_is_named
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output
 from stream_dp.cli.reach import require_kafka, require_redis
@@ -27,9 +28,13 @@ from stream_dp.config.connections import redis_client
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
+from stream_dp.epochs.people import whoever
 from stream_dp.epochs.registry import Registry
 from stream_dp.privacy import composition
+from stream_dp.privacy.composition import Unit
+from stream_dp.store.any_ledger import AnyLedger
 from stream_dp.store.ledger import Ledger, LedgerRefused
+from stream_dp.store.ledger_file import LocalLedger
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,25 @@ class Place:
     redis: options.Redis = None
 
     @property
+    def is_local(self) -> bool:
+        """Whether the ledger is on this machine."""
+        return no_server_is_named(self)
+
+    @property
     def name(self) -> str:
         """The source itself, or that of the stream."""
         return self.source or self.load().data_source
+
+    @contextmanager
+    def local_ledger(self, by: str | None = None, only_look: bool = False) -> "Iterator[LocalLedger]":
+        """The ledger on this machine; without a name the only one there is."""
+        with _spoken(), ledger_file(only_look) as file:
+            known = sorted(file.read().journals)
+            if self.source is None and len(known) != 1:
+                raise Mistake(
+                    f"name a data source with --source: {', '.join(known) or 'nothing was charged on this machine'}"
+                )
+            yield LocalLedger(file, self.source or known[0], by or whoever())
 
     def load(self) -> "Settings":
         """The settings; a source needs no stream beside it, and only where servers are is wanted then."""
@@ -64,18 +85,19 @@ class Place:
         """A client of Redis; what a ledger refuses is the user's to mend."""
         found = self.load()
         require_redis(found.redis)
-        with redis_client(found.redis_address) as client:
-            try:
-                yield client
-            except LedgerRefused as refused:
-                raise Mistake(str(refused)) from None
+        with redis_client(found.redis_address) as client, _spoken():
+            yield client
 
     @contextmanager
-    def ledger(self) -> "Iterator[Ledger]":
-        """The ledger as Redis and its journal have it; nothing is made or changed.
+    def ledger(self) -> "Iterator[AnyLedger]":
+        """The ledger as Redis and its journal have it, or a file here; nothing is made or changed.
 
         Where Kafka does not answer, as Redis alone has it, and that is said.
         """
+        if self.is_local:
+            with self.local_ledger(only_look=True) as here:
+                yield here
+            return
         found = self.load()
         with self.redis_of() as redis:
             try:
@@ -85,6 +107,15 @@ class Place:
                 yield Ledger(redis, self.name)
                 return
             yield look(found.kafka_address, redis, self.name)
+
+
+@contextmanager
+def _spoken() -> "Iterator[None]":
+    """What a ledger refuses is the user's to mend."""
+    try:
+        yield
+    except LedgerRefused as refused:
+        raise Mistake(str(refused)) from None
 
 
 app = typer.Typer(
@@ -178,6 +209,9 @@ def set_(
 
       stream-dp budget set --source shop.events --epsilon 1 --delta 1e-6 --own-deltas 0.05
     """
+    if place.is_local:
+        _set_here(place, epsilon, delta, unit, own_deltas, by, as_json)
+        return
     settings = place.load()
     require_kafka(settings.kafka)
     with place.redis_of() as redis:
@@ -202,12 +236,38 @@ def set_(
         except ValueError as error:
             raise Mistake(str(error)) from None
         report = report_of(journaled.current())
+    _show_set(report, as_json)
+
+
+def _set_here(
+    place: Place,
+    epsilon: float,
+    delta: float,
+    unit: Unit | None,
+    own_deltas: float | None,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    """Set the budget of a ledger on this machine."""
+    with place.local_ledger(by) as ledger:
+        counts = unit or ledger.state().unit
+        if counts is None:
+            raise Mistake("say whom the budget protects: --unit user, or --unit event")
+        try:
+            ledger.set_budget(epsilon, delta, counts, own_deltas)
+        except ValueError as error:
+            raise Mistake(str(error)) from None
+        report = report_of(ledger)
+    _show_set(report, as_json)
+
+
+def _show_set(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(report))
-    else:
-        console = output()
-        print_summary(console, report)
-        console.print(conversion(report["budget"]), style="dim", soft_wrap=True)
+        return
+    console = output()
+    print_summary(console, report)
+    console.print(conversion(report["budget"]), style="dim", soft_wrap=True)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from stream_dp.config.times import parse_time
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room
 from stream_dp.privacy.vector import offsets_text
-from stream_dp.store.ledger import Ledger
+from stream_dp.store.any_ledger import AnyLedger
 from stream_dp.store.ledger_records import Marks, State, Stored
 from stream_dp.store.pay_what_you_get import left_of
 
@@ -25,7 +25,7 @@ _MOST_COUNTED = 1_000
 _LEAST_DAYS = 1.0  # of spending before it is continued into the future
 
 
-def report_of(ledger: "Ledger", odometer: bool = False) -> dict[str, Any]:
+def report_of(ledger: "AnyLedger", odometer: bool = False) -> dict[str, Any]:
     """The ledger at one moment; an epsilon that is infinite is null, and so is everything about a budget not set.
 
     `odometer`: also what holds although somebody chose this moment by what was released.
@@ -82,7 +82,7 @@ def _charge(stored: "Stored") -> dict[str, Any]:
     return dict(msgspec.to_builtins(stored.now)) | {"at": stored.at}
 
 
-def _journal(ledger: "Ledger") -> dict[str, Any]:
+def _journal(ledger: "AnyLedger") -> dict[str, Any]:
     """What the journal says, and whether Redis says the same."""
     held, known = ledger.held(), ledger.state().stored
     changes = [

@@ -37,8 +37,8 @@ class Job(options.Servers):
 
     called: ClassVar[Mapping[str, str]] = {
         "k": "-k",
-        "source.user": "--user-column",
-        "source.item": "--item-column",
+        "source.user": "--user",
+        "source.item": "--item",
         "source.name": "--source",
     }
     """What the command calls fields of a request; other options have their names."""
@@ -74,11 +74,11 @@ class Job(options.Servers):
         str | None,
         reading(metavar="FILE", help=f"File instead of a topic, here or s3://bucket/key: {KINDS}."),
     ] = None
-    user_column: Annotated[
+    user: Annotated[
         str | None,
         reading(metavar="NAME", help="Column of users in the file.", show_default="user"),
     ] = None
-    item_column: Annotated[
+    item: Annotated[
         str | None,
         reading(metavar="NAME", help="Column of items. [default: item or items]"),
     ] = None
@@ -128,8 +128,8 @@ class Job(options.Servers):
     def source_field(self) -> dict[str, Any]:
         """The field `source` of the request; --from and --to have no meaning for a file."""
         for option, given in (
-            ("--item-column", self.item_column),
-            ("--user-column", self.user_column),
+            ("--item", self.item),
+            ("--user", self.user),
             ("--id", self.id),
             ("--file", self.file),
         ):
@@ -137,8 +137,8 @@ class Job(options.Servers):
                 raise Mistake(f"{option} is empty: name something, or leave it out")
         found: dict[str, Any] = {
             "topic": self.topic,
-            "user": self.user_column,
-            "item": self.item_column,
+            "user": self.user,
+            "item": self.item,
             "name": self.source,
         }
         if self.file is None:
@@ -158,11 +158,11 @@ class VotesJob(Job):
 
     called: ClassVar[Mapping[str, str]] = {
         **Job.called,
-        "source.query": "--query-column",
+        "source.query": "--query",
         "bins": "--labels",
     }
 
-    query_column: Annotated[
+    query: Annotated[
         str | None,
         reading(metavar="NAME", help="Column of the examples in the file.", show_default="query"),
     ] = None
@@ -171,8 +171,8 @@ class VotesJob(Job):
         """The field `source` of the request; columns have names of their own for votes."""
         found = super().source_field()
         if self.file is None or self.file.lower().removesuffix(".gz").endswith(".jsonl"):
-            return found | ({} if self.query_column is None else {"query": self.query_column})
-        return {"user": "teacher", "item": "label", "query": self.query_column or "query"} | found
+            return found | ({} if self.query is None else {"query": self.query})
+        return {"user": "teacher", "item": "label", "query": self.query or "query"} | found
 
 
 def in_options(refused: BadRequest, job: Job) -> str:

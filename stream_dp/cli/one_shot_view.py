@@ -18,6 +18,9 @@ from stream_dp.jobs.forecast import Forecast
 from stream_dp.jobs.request import JobRequest
 from stream_dp.jobs.result import JobResult, ResultCost, cost_of, guarantee
 from stream_dp.jobs.votes import columns_of
+from stream_dp.privacy import composition
+from stream_dp.store.ledger_file import ledger_path
+from stream_dp.store.ledger_records import State
 
 _NORMAL_95 = 1.96
 _MOST_ROWS = 40
@@ -111,6 +114,24 @@ def show_result(console: Console, result: JobResult) -> None:
         console.print(Text(_bounding(result.unit, most, result.parameters.get("part_counted"))), style="dim")
     if result.cost is not None:
         console.print(Text(_cost_line(result.cost, result.source or "")), style="dim")
+
+
+def local_note(source: str, state: State) -> str:
+    """Where a job was charged on this machine, and how many more like it fit."""
+    budget, charges = state.budget, state.charges()
+    told = f"Charged to {source} in {ledger_path()}"
+    if budget is not None:
+        more = composition.more_like(charges[-1], charges, budget)
+        told += (
+            f", whose budget is epsilon {budget.epsilon:g} at delta {budget.delta:g} per {budget.unit}: "
+            f"room for {more:,} more like it"
+        )
+    told += f". `stream-dp budget show --source {source}` shows it."
+    if len(charges) == 1:
+        told += (
+            " If you have asked about the same people in other files, name the same --source for all of them."
+        )
+    return told
 
 
 def _bounding(unit: str | None, most: int, part: float | None) -> str:

@@ -80,7 +80,9 @@ def register(
     ] = None,
     unit: Annotated[
         Literal["event", "user", "user-day"] | None,
-        typer.Option(help="What the source counts per.", show_default="that of its ledger, else event"),
+        typer.Option(
+            help="What the source counts per.", show_default="that of its ledger; else event for a topic"
+        ),
     ] = None,
     by: options.By = None,
     ledger: options.Ledger = None,
@@ -127,6 +129,11 @@ def register(
             f"the data source {chosen!r} counts per {counts}, and the two units cannot be added: leave --unit out"
         )
     kind, name = _named(topic, file, key)
+    if file is not None and unit is None and counts is None and registry.owner(kind, name) is None:
+        raise Mistake(
+            f"nobody has said whom the data source {chosen!r} protects: give --unit user, which protects all rows of a "
+            "person together, or --unit event, which protects each row by itself"
+        )
     called = PurePath(file).name if file is not None else None
     check = None if key is None else key_check(key)
     found = registry.register(

@@ -277,6 +277,6 @@ def not_registered(kind: Kind, name: str, source: str | None = None) -> str:
         )
     return (
         f"nobody has said whose budget the file {name!r} spends, or it was changed since, so nothing was read: an "
-        f"operator registers it with `stream-dp source register --file {Path(name)} --source NAME`, where NAME is the "
-        "events topic that it was exported from, or a name of its own"
+        f"operator registers it with `stream-dp source register --file {Path(name)} --source NAME --unit user`, where "
+        "NAME is the events topic that it was exported from, or a name of its own"
     )

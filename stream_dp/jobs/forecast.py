@@ -1,12 +1,11 @@
 """One look at a charge before it is made: whether the budget has room for it, and what stays."""
 
 import msgspec
-from redis import Redis
 
-from stream_dp.epochs.journaled_ledger import look
+from stream_dp.jobs.books import Books
 from stream_dp.jobs.request import Unit
 from stream_dp.jobs.result import ResultCost, cost_of
-from stream_dp.jobs.steps import Prepared, Site, budget_id, charge_of
+from stream_dp.jobs.steps import Prepared, budget_id, charge_of
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget
 from stream_dp.store.ledger import LedgerRefused
@@ -39,9 +38,9 @@ class Forecast(msgspec.Struct, frozen=True):
     why_not: str | None = None
 
 
-def forecast(prepared: Prepared, site: Site, redis: Redis) -> Forecast:
+def forecast(prepared: Prepared, books: Books) -> Forecast:
     """The charge of a job, looked at and not made.  One that draws on an open pay-what-you-get budget has none."""
-    state = look(site.kafka, redis, prepared.name).state()
+    state = books.look(prepared.name)
     budget, charge, shared = (
         state.budget,
         charge_of(prepared, "forecast", _NO_KEY),
@@ -52,7 +51,7 @@ def forecast(prepared: Prepared, site: Site, redis: Redis) -> Forecast:
     found = Forecast(prepared.name, prepared.unit, cost_of(prepared.calibrated, budget), True, budget, spent)
     try:
         for each in new:
-            require_room(prepared.name, state, each, metered=not site.unmetered)
+            require_room(prepared.name, state, each, metered=not books.unmetered)
     except LedgerRefused as refused:
         return msgspec.structs.replace(found, fits=False, why_not=str(refused))
     if budget is None:

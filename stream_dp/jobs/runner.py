@@ -12,13 +12,14 @@ In this order, each step of which may be repeated after a crash:
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
-from redis import Redis
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
+from stream_dp.jobs.books import Books
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
@@ -52,25 +53,25 @@ class JobRunner:
     """Runs the jobs of one stream, or those of commands, one at a time.
 
     `interrupt` is called often and may raise to leave a job undone; `report` is told how far reading is (PRIVATE).
-    `charging` is called right before a job is charged.
+    `charged` is called once a job has been charged, or may have been.
     """
 
     def __init__(
         self,
         site: Site,
-        redis: Redis,
+        books: Books,
         stream: str,
         interrupt: Callable[[], None] = lambda: None,
         report: Progress = lambda done, total: None,
-        charging: Callable[[], None] = lambda: None,
+        charged: Callable[[], None] = lambda: None,
     ) -> None:
-        self.store = JobStore(redis, stream)
+        self.store = books.jobs(stream)
         self._site = site
-        self._redis = redis
+        self._books = books
         self._stream = stream
         self._interrupt = interrupt
         self._report = report
-        self._charging = charging
+        self._on_charged = charged
 
     def as_admitted(self, request: JobRequest) -> JobRequest:
         """The request with the mechanism that its job was admitted with, for somebody who named none.
@@ -104,7 +105,7 @@ class JobRunner:
         ts = iso_timestamp(asked)
         if self.store.is_cancelled(request.id) and plan is None:
             return msgspec.structs.replace(of_request(request, "cancelled"), ts=ts)
-        prepared = prepare(request, self._site, self._redis, _admitted(plan), plan.chosen if plan else None)
+        prepared = prepare(request, self._site, self._books, _admitted(plan), plan.chosen if plan else None)
         if plan is None:
             plan = self.store.admit(
                 request.id, request.digest, request.job, *_place(prepared), prepared.chosen
@@ -115,7 +116,7 @@ class JobRunner:
                 _planned(plan),
                 plan.chosen,
             ):  # another worker was faster
-                prepared = prepare(request, self._site, self._redis, _admitted(plan), plan.chosen)
+                prepared = prepare(request, self._site, self._books, _admitted(plan), plan.chosen)
         if _place(prepared) != _planned(plan):
             what = "the section [events]" if prepared.request.source.file is None else "the file"
             raise BadRequest(f"{what} was written again since the job was admitted: use a new id")
@@ -126,13 +127,13 @@ class JobRunner:
         request = prepared.request
         charge_id = self._charge_id(request)
         try:
-            ledger = self._site.ledger(self._redis, prepared.name)
+            ledger = self._books.ledger(prepared.name)
             cost = cost_of(prepared.calibrated, ledger.current().budget())
             self._check(request.id)
             self._site.engine.start()  # that it does not is known before anything is charged
             self.store.report(request.id, "charging")
-            self._charging()
-            pay(prepared, charge_id, plan.key, ledger, asked)
+            with self._told_unless_refused():
+                pay(prepared, charge_id, plan.key, ledger, asked)
             result = compute(prepared, self._site, plan.key, cost, self._progress(request.id))
             self._check(request.id)
         except JobCancelled:
@@ -146,6 +147,17 @@ class JobRunner:
         self.store.report(request.id, "done")
         return result
 
+    @contextmanager
+    def _told_unless_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except LedgerRefused:
+            raise
+        except BaseException:  # nobody knows how far it came
+            self._on_charged()
+            raise
+        self._on_charged()
+
     def _settle(self, request: JobRequest, stored: list[bytes], asked: int) -> None:
         """Give back what the stored result did not need of a pay-what-you-get budget.  Raises `NotDurable`."""
         plan = self.store.plan(request.id)
@@ -153,7 +165,7 @@ class JobRunner:
         if request.budget is None or plan is None or result.source is None:
             return
         try:
-            ledger = self._site.ledger(self._redis, result.source)
+            ledger = self._books.ledger(result.source)
             settle(request, self._charge_id(request), plan.key, result, ledger, asked)
         except LedgerRefused as refused:
             logger.warning("job %s keeps all the marks that it reserved: %s", request.id, refused)
@@ -182,16 +194,16 @@ class JobRunner:
 
         return progress
 
-    def begin_schedule(self, request: JobRequest, now: float) -> list[bytes]:
+    def begin_schedule(self, request: JobRequest, now: float, schedules: JobStore) -> list[bytes]:
         """Take a request with `every`; its first job is that of the period after the one that is running."""
         every = request.every or 1
         schedule = Schedule(request.encode(), request.digest, int(now) // every * every)
         try:
             if len(request.id) > _LONGEST_SCHEDULED_ID:
                 raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
-            owner_of(request.source, self._site, self._redis)
+            owner_of(request.source, self._site, self._books)
             self._site.engine.check(request.mechanism, calibrate(request))
-            if self.store.schedule(request.id, schedule).digest != request.digest:
+            if schedules.schedule(request.id, schedule).digest != request.digest:
                 raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")
         except BadRequest as refused:
             return of_request(request, "refused", str(refused)).encode()

@@ -132,17 +132,17 @@ def _chosen(source: Source, unit: Unit, columns: list[str]) -> tuple[str, str]:
         if name and columns.count(name) != 1:
             raise BadRequest(
                 f"the file {source.file!r} has no single column {name!r}: name the column of {_MANY[kind]} with "
-                f"--{kind}-column, or {kind} in the source of a request"
+                f"--{kind}, or {kind} in the source of a request"
             )
     if item == user:
         raise BadRequest(
-            f"{item!r} cannot be the column of items and of users at once: name another one with --item-column or "
-            "--user-column, or item or user in the source of a request"
+            f"{item!r} cannot be the column of items and of users at once: name another one with --item or "
+            "--user, or item or user in the source of a request"
         )
     if source.query in (item, user):
         raise BadRequest(
             f"{source.query!r} cannot be the column of queries and another one at once: name another one with "
-            "--query-column, or query in the source of a request"
+            "--query, or query in the source of a request"
         )
     return item, user
 

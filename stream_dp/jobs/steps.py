@@ -11,14 +11,12 @@ from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
-from redis import Redis
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.events_section import EventsSection
-from stream_dp.epochs.file_names import file_key, file_name
-from stream_dp.epochs.journaled_ledger import JournaledLedger
-from stream_dp.epochs.registry import Registered, Registry, not_registered
+from stream_dp.epochs.registry import Registered
 from stream_dp.events.stored_files import NoSuchObject, State
+from stream_dp.jobs.books import Books, Charged
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.mechanisms import calibrate
@@ -44,8 +42,7 @@ class Site:
 
     `mapping`: how the settings say that the records of `events` are read.
     `engine`: where rows are read and counted.
-    `files`: whether files may be read; where a `folder` is given, only from below it.  `create_topics`: whether the
-    journal of a ledger is made where it is not there.  `unmetered`: whether sources without a budget may be charged.
+    `files`: whether files may be read; where a `folder` is given, only from below it.
     """
 
     kafka: Kafka
@@ -53,14 +50,8 @@ class Site:
     data_source: str | None = None
     folder: Path | str | None = None
     files: bool = True
-    create_topics: bool = True
-    unmetered: bool = False
     mapping: EventsSection | None = None
     engine: Engine = field(default_factory=ThisProcess)
-
-    def ledger(self, redis: Redis, source: str) -> JournaledLedger:
-        """The ledger of a data source, with its journal.  Raises `LedgerRefused`."""
-        return JournaledLedger(self.kafka, redis, source, self.create_topics, self.unmetered)
 
 
 @dataclass(frozen=True)
@@ -95,27 +86,22 @@ class Prepared:
         return 0, None, (), ()
 
 
-def owner_of(source: Source, site: Site, redis: Redis) -> Registered:
-    """Whose budget a source spends, which the registry alone decides.  Raises `BadRequest`."""
+def owner_of(source: Source, site: Site, books: Books) -> Registered:
+    """Whose budget a source spends, which the books alone decide.  Raises `BadRequest`."""
     topic = source.topic or site.events
     if source.file is None and topic is None:
         raise BadRequest("the request names nothing to read: give a topic or a file")
     if source.file is not None and not site.files:
         raise BadRequest("this worker reads no files: start it with a folder of files that jobs may read")
     try:
-        registry = Registry(site.kafka)
         if source.file is None:
-            found = registry.owner("topic", str(topic))
             what = f"the topic {topic!r}"
-            unknown = not_registered("topic", str(topic), site.data_source if topic == site.events else None)
+            found = books.owner_of_topic(str(topic), site.data_source if topic == site.events else None)
         else:
-            file, key = locate(source, site.folder), file_key(registry, redis)
-            found = None if key is None else registry.owner("file", file_name(file, key))
-            what, unknown = f"the file {source.file!r}", not_registered("file", source.file)
+            what = f"the file {source.file!r}"
+            found = books.owner_of_file(locate(source, site.folder), source)
     except (LedgerRefused, NoSuchObject) as refused:
         raise BadRequest(str(refused)) from None
-    if found is None:
-        raise BadRequest(unknown)
     if source.name not in (None, found.source):
         raise BadRequest(
             f"{what} spends the budget of {found.source!r}, not of {source.name!r}: leave the name out, or give that "
@@ -137,7 +123,7 @@ def _unit_of(owner: Registered) -> Unit:
 def prepare(
     request: JobRequest,
     site: Site,
-    redis: Redis,
+    books: Books,
     admitted: TopicRange | None = None,
     chosen: Mapping[str, int | float | str] | None = None,
 ) -> Prepared:
@@ -151,7 +137,7 @@ def prepare(
     source = request.source
     place: TopicRange | RowFile
     if source.file is None:
-        owner = owner_of(source, site, redis)
+        owner = owner_of(source, site, books)
         topic = source.topic or site.events or ""
         mapping = mapping_of(topic, site.mapping if topic == site.events else None)
         if admitted is None:
@@ -160,7 +146,7 @@ def prepare(
             place = find_again(site.kafka, replace(admitted, topic=topic, mapping=mapping))
     else:
         before = locate(source, site.folder).state if site.files else None
-        owner = owner_of(source, site, redis)
+        owner = owner_of(source, site, books)
         place = find_file(source, request.unit or _unit_of(owner), site.folder)
         if place.state != before:
             raise BadRequest(f"the file {source.file!r} is being written: ask again when it is whole")
@@ -169,6 +155,12 @@ def prepare(
         raise BadRequest(
             f"the data source {owner.source!r} counts per {owner.unit}, and the two units cannot be added: leave the "
             f"unit out of the request, or give {owner.unit} instead of {request.unit}"
+        )
+    if unit == "event" and source.user is not None and request.job != "label-votes":
+        raise BadRequest(
+            f"the data source {owner.source!r} counts per event, so each row is protected by itself and the column of "
+            "users would not be read: leave out --user, or user in the source of a request, if that is what you mean; "
+            "to protect people, name a source that counts per user"
         )
     if request.job == "label-votes" and unit != "user":
         raise BadRequest(
@@ -200,9 +192,7 @@ def charge_of(prepared: Prepared, charge_id: str, key: bytes) -> Charge:
     )
 
 
-def pay(
-    prepared: Prepared, charge_id: str, key: bytes, journaled: JournaledLedger, asked: int | None = None
-) -> None:
+def pay(prepared: Prepared, charge_id: str, key: bytes, journaled: Charged, asked: int | None = None) -> None:
     """Charge the job, or take the marks that it may need from the budget it names.  However often, it pays once.
 
     `asked`: when it was asked for, in milliseconds, else now.  Raises `LedgerRefused`.
@@ -230,7 +220,7 @@ def pay(
     journaled.note_query(budget.id, query, reserved, asked)
 
 
-def is_paid(prepared: Prepared, charge_id: str, key: bytes, journaled: JournaledLedger) -> bool:
+def is_paid(prepared: Prepared, charge_id: str, key: bytes, journaled: Charged) -> bool:
     """Whether `pay` has been called with these."""
     stored, shared = journaled.current().state().stored, prepared.calibrated.shared
     if shared is None:
@@ -245,7 +235,7 @@ def settle(
     charge_id: str,
     key: bytes,
     result: JobResult,
-    journaled: JournaledLedger,
+    journaled: Charged,
     asked: int | None = None,
 ) -> None:
     """Give back the marks that a stored result did not need; a job with a charge of its own has none.

@@ -9,11 +9,12 @@ anybody could wait for.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from redis import Redis
@@ -62,19 +63,33 @@ _FIELDS = {b"plan", b"result", b"cancelled", b"progress"}
 _DIGEST_BYTES = 16
 
 
-class JobStore:
-    """The jobs of one stream.  Any number of workers may use it at once.
+class JobRecords(ABC):
+    """What is remembered of the jobs of one stream, wherever that is kept: `held_by` says where.
 
-    Every method raises `StateDamaged` where Redis holds something else than was written, unless it says otherwise.
+    Any number of processes may use it at once.  Every method raises `StateDamaged` where something else stands there
+    than was written, unless it says otherwise.
     """
 
-    def __init__(self, redis: Redis, stream: str) -> None:
-        self._redis: Any = redis
+    held_by: ClassVar[str]
+
+    def __init__(self, stream: str) -> None:
         self._prefix = f"stream_dp:{{{stream}}}:"
+
+    @abstractmethod
+    def _value(self, name: str, field: str) -> bytes | None:
+        """A field of a job as it was written."""
+
+    @abstractmethod
+    def _write(self, name: str, field: str, value: bytes) -> None:
+        """Write a field of a job unless it stands there."""
+
+    @abstractmethod
+    def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
+        """How far the job is: for a topic in offsets; for a file it is PRIVATE, as it tells the file's size."""
 
     def plan(self, job_id: str) -> Plan | None:
         """How the job was admitted, if it was."""
-        with _sound(self._job(job_id)):
+        with _sound(self._job(job_id), self.held_by):
             packed = self._field(job_id, "plan")
             return None if packed is None else msgspec.msgpack.decode(packed, type=Plan)
 
@@ -96,7 +111,7 @@ class JobStore:
 
     def result(self, job_id: str) -> list[bytes] | None:
         """The stored result, in parts."""
-        with _sound(self._job(job_id)):
+        with _sound(self._job(job_id), self.held_by):
             packed = self._field(job_id, "result")
             return None if packed is None else msgspec.msgpack.decode(packed, type=list[bytes])
 
@@ -105,21 +120,46 @@ class JobStore:
         self._write_once(job_id, "result", msgspec.msgpack.encode(parts))
         return self.result(job_id) or parts
 
+    def is_cancelled(self, job_id: str) -> bool:
+        """Whether somebody has asked to cancel this job."""
+        with _sound(self._job(job_id), self.held_by):
+            return self._field(job_id, "cancelled") is not None
+
     def _field(self, job_id: str, field: str) -> bytes | None:
         """A field of a job as it was written, without its digest."""
         name = self._job(job_id)
+        value = self._value(name, field)
+        return None if value is None else _checked(name, field, value)
+
+    def _write_once(self, job_id: str, field: str, packed: bytes) -> None:
+        name = self._job(job_id)
+        with _sound(name, self.held_by):
+            self._write(name, field, _with_digest(name, field, packed))
+
+    def _job(self, job_id: str) -> str:
+        return f"{self._prefix}job:{job_id}"
+
+
+class JobStore(JobRecords):
+    """The jobs of one stream in Redis."""
+
+    held_by = "Redis"
+
+    def __init__(self, redis: Redis, stream: str) -> None:
+        super().__init__(stream)
+        self._redis: Any = redis
+
+    def _value(self, name: str, field: str) -> bytes | None:
         with self._redis.pipeline(transaction=True) as transaction:
             transaction.hkeys(name)
             transaction.hget(name, field)
             fields, value = transaction.execute()
         if not _FIELDS.issuperset(fields):  # one whose name was changed, and which is missing elsewhere
             raise ValueError
-        return None if value is None else _checked(name, field, value)
+        return None if value is None else bytes(value)
 
-    def _write_once(self, job_id: str, field: str, packed: bytes) -> None:
-        name = self._job(job_id)
-        with _sound(name):
-            self._redis.hsetnx(name, field, _with_digest(name, field, packed))
+    def _write(self, name: str, field: str, value: bytes) -> None:
+        self._redis.hsetnx(name, field, value)
 
     def cancel(self, job_id: str) -> None:
         """Ask that the job, which may not even be admitted yet, release nothing."""
@@ -127,13 +167,8 @@ class JobStore:
             name = self._job(job_id)
             self._redis.hset(name, "cancelled", _with_digest(name, "cancelled", b""))
 
-    def is_cancelled(self, job_id: str) -> bool:
-        """Whether somebody has asked to cancel this job."""
-        with _sound(self._job(job_id)):
-            return self._field(job_id, "cancelled") is not None
-
     def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
-        """How far the job is: for a topic in offsets; for a file it is PRIVATE, as it tells the file's size."""
+        """See `JobRecords.report`."""
         with _sound(self._job(job_id)):
             name, told = self._job(job_id), f"{step} {done}/{total}" if total else step
             self._redis.hset(name, "progress", _with_digest(name, "progress", told.encode()))
@@ -213,9 +248,6 @@ class JobStore:
     def _schedules(self) -> str:
         return self._prefix + "schedules"
 
-    def _job(self, job_id: str) -> str:
-        return f"{self._prefix}job:{job_id}"
-
 
 def _with_digest(name: str, field: str, packed: bytes) -> bytes:
     return _digest(name, field, packed) + packed
@@ -234,20 +266,20 @@ def _digest(name: str, field: str, packed: bytes) -> bytes:
 
 
 @contextmanager
-def _sound(name: str) -> Iterator[None]:
-    """What is read or written under a Redis key must be what a worker has put there.  Raises `StateDamaged`."""
+def _sound(name: str, held_by: str = JobStore.held_by) -> Iterator[None]:
+    """What is read or written under a name must be what a worker has put there.  Raises `StateDamaged`."""
     try:
         yield
     except (msgspec.DecodeError, UnicodeError, ValueError):
-        raise _damaged(name) from None
+        raise _damaged(name, held_by) from None
     except ResponseError as error:
         if "WRONGTYPE" not in str(error):
             raise
-        raise _damaged(name) from None
+        raise _damaged(name, held_by) from None
 
 
-def _damaged(name: str) -> StateDamaged:
+def _damaged(name: str, held_by: str) -> StateDamaged:
     return StateDamaged(
-        f"what Redis holds under {name} does not fit together: nothing is released; restore that key from its backup, "
-        "or ask again under a new id, which is charged; deleting it could release the same job with other noise"
+        f"what {held_by} holds under {name} does not fit together: nothing is released; restore it from its backup, or "
+        "ask again under a new id, which is charged; deleting it could release the same job with other noise"
     )

@@ -25,6 +25,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import ledger_as_far_as_known
 from stream_dp.errors import WorkerEnds, spoken
 from stream_dp.jobs.answers import Answers
+from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
 from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
@@ -85,13 +86,12 @@ class JobWorker:
             settings.data_source,
             folder,
             files=folder is not None,
-            create_topics=settings.create_topics,
-            unmetered=settings.unmetered,
             mapping=settings.mapping,
             engine=engine or ThisProcess(),
         )
-        self._runner = JobRunner(site, self._redis, settings.stream, self._interrupt)
-        self.store = self._runner.store
+        books = ServedBooks(settings.kafka_address, self._redis, settings.create_topics, settings.unmetered)
+        self._runner = JobRunner(site, books, settings.stream, self._interrupt)
+        self.store = books.jobs(settings.stream)
         self._outages = Outages()
         self.requests, self.results = settings.jobs, settings.results
         self._answers = Answers(settings.kafka_address, settings.results)
@@ -173,7 +173,7 @@ class JobWorker:
         if answered is not None:
             return request.id, answered
         if request.every is not None:
-            return request.id, self._runner.begin_schedule(request, timestamp / 1000)
+            return request.id, self._runner.begin_schedule(request, timestamp / 1000, self.store)
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, timestamp)

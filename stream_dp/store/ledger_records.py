@@ -15,6 +15,7 @@ from stream_dp.store.foreign_records import LEAVE_OUT
 from stream_dp.store.seals import SEAL_BYTES, Seals
 
 FORMAT = 1
+_LONGEST_SOURCE = 249
 _SOURCE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -284,9 +285,19 @@ def followed(known: Stored, entry: Entry) -> Stored:
     return msgspec.structs.replace(known, marks=Marks(known.marks.opened, queries))
 
 
+def name_of_source(called: str) -> str:
+    """The name of a data source that is called like this, as far as it can be.
+
+    >>> name_of_source("orders of May.csv")
+    'orders_of_May.csv'
+    """
+    named = "".join(each if each in _SOURCE_CHARACTERS else "_" for each in called)
+    return named[:_LONGEST_SOURCE]
+
+
 def check_source(source: str) -> None:
     """Raise `LedgerRefused` unless this can be the name of a data source."""
-    if not 0 < len(source) <= 249 or not _SOURCE_CHARACTERS.issuperset(source):
+    if not 0 < len(source) <= _LONGEST_SOURCE or not _SOURCE_CHARACTERS.issuperset(source):
         raise LedgerRefused(
             f"{source!r} names no data source: give the events topic that the data come from, or for a file of its own "
             "a name of at most 249 letters, digits, '.', '_' and '-'"

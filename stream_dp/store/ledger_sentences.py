@@ -63,7 +63,12 @@ def too_small(source: str, budget: Budget, exceeded: list[Load]) -> str:
 
 
 def _elsewhere(unit: Unit) -> str:
-    return "read other days" if unit == "user-day" else "read other offsets"
+    elsewhere: dict[Unit, str] = {
+        "event": "read other offsets",
+        "user-day": "read other days",
+        "user": "ask for data of other people",
+    }
+    return elsewhere[unit]
 
 
 def _range(charge: Charge) -> str:

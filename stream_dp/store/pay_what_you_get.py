@@ -17,7 +17,7 @@ import msgspec
 
 from stream_dp.batch.gumbel_top_k import PayWhatYouGet
 from stream_dp.privacy.composition import Charge, Unit
-from stream_dp.store.ledger import Ledger
+from stream_dp.store.any_ledger import AnyLedger
 from stream_dp.store.ledger_records import BudgetExceeded, Change, ChargeConflict, Marks, Query, State
 
 
@@ -37,12 +37,12 @@ def charge_of(budget_id: str, budget: PayWhatYouGet, *, unit: Unit) -> Charge:
     )
 
 
-def left(ledger: Ledger, budget_id: str) -> PayWhatYouGet:
+def left(ledger: AnyLedger, budget_id: str) -> PayWhatYouGet:
     """The marks and queries that no query has spent or reserved."""
     return left_of(_marks(ledger.state(), budget_id))
 
 
-def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> Query:
+def reserve(ledger: AnyLedger, budget_id: str, query_id: str, k: int) -> Query:
     """Take one query of at most k marks from the budget; returns it as it stands, which may be settled already.
 
     Raises `BudgetExceeded` where the budget has not as many left.
@@ -67,7 +67,7 @@ def reserve(ledger: Ledger, budget_id: str, query_id: str, k: int) -> Query:
     return _marks(before, budget_id).queries.get(query_id, Query(k))
 
 
-def spend(ledger: Ledger, budget_id: str, query_id: str, marks: int) -> Query:
+def spend(ledger: AnyLedger, budget_id: str, query_id: str, marks: int) -> Query:
     """Settle a reserved query at the marks it returned, which gives back the rest; returns the settled query."""
 
     def change(state: State) -> Change:

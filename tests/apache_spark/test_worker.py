@@ -24,6 +24,7 @@ from redis import Redis
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import Servers
 from stream_dp.events.stored_files import LocalFile
+from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.request import JobRequest, Unit, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
@@ -105,9 +106,8 @@ def here(place: Place, fields: dict[str, Any], result: JobResult) -> JobResult:
     assert result.cost is not None
     assert result.digest == request.digest == plan.digest
     site = Site(place.settings.kafka, place.settings.events)
-    computed = compute(
-        prepare(request, site, place.redis), site, plan.key, result.cost, lambda done, total: None
-    )
+    books = ServedBooks(place.settings.kafka, place.redis)
+    computed = compute(prepare(request, site, books), site, plan.key, result.cost, lambda done, total: None)
     return msgspec.structs.replace(computed, ts=result.ts)
 
 

@@ -77,7 +77,7 @@ def test_people_read_which_options_to_give(log: Path) -> None:
         (["top-k", "--public", "-k", "0"], "k must be a whole number"),
         (["top-k", "--public", "--epsilon", "0"], "epsilon must be a number above 0"),
         (["top-k", "--public", "--items-per-user", "few"], "takes numbers such as 1,2,4"),
-        (["top-k", "--public", "--user-column", "who"], "no single column 'who'"),
+        (["top-k", "--public", "--user", "who"], "no single column 'who'"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(words: list[str], sentence: str, log: Path) -> None:

@@ -25,8 +25,8 @@ NOBODY = "redis://127.0.0.1:1/0"
 
 LONG = "x" * 5_000
 WRONG = {
-    "--item-column": ["", LONG],
-    "--user-column": ["", LONG],
+    "--item": ["", LONG],
+    "--user": ["", LONG],
     "--id": ["", "two words", LONG, "-"],
     "--source": ["", "a b", LONG, "ü"],
     "--file": ["", LONG],
@@ -51,8 +51,8 @@ WRONG_OF_TOPICS = {
     "--topic": ["", "a b", LONG],
     "--from": ["noon", "-3", "", LONG],
     "--to": ["noon", "-3", "", LONG],
-    "--user-column": ["who"],
-    "--item-column": ["what"],
+    "--user": ["who"],
+    "--item": ["what"],
 }
 NEEDED = {"--least": ["--mechanism", "stable"]}
 CASES = [(option, value, True) for option, values in WRONG.items() for value in values]
@@ -88,10 +88,10 @@ def test_an_option_of_a_job_that_is_wrong_is_named(
 @pytest.mark.parametrize(
     ("columns", "option"),
     [
-        ({"item": "missing"}, "--item-column"),
-        ({"user": "missing"}, "--user-column"),
-        ({"item": "user"}, "--item-column"),
-        ({"user": "item"}, "--user-column"),
+        ({"item": "missing"}, "--item"),
+        ({"user": "missing"}, "--user"),
+        ({"item": "user"}, "--item"),
+        ({"user": "item"}, "--user"),
     ],
 )
 def test_a_column_that_the_file_does_not_have_is_told_with_its_option(

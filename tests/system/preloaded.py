@@ -10,12 +10,15 @@ import stream_dp.config.redis_commands
 import stream_dp.dashboard.server
 import tests.dashboard.running
 import tests.jobs.worker_process
+import tests.local.killed_job
 import tests.system.forked_program
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window_poles import best_window_gaps
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.keyed_noise import KeyedNoise
+
+stream_dp.histogram({"user": ["u"], "item": ["label"]})
 
 __all__ = ["encodings", "stream_dp", "tests"]
 

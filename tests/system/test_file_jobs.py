@@ -314,3 +314,23 @@ def test_votes_of_a_source_that_counts_events_are_refused(
     assert "nothing would bound the votes of one teacher" in " ".join(refused.stderr.split())
     with Redis.from_url(redis_url) as redis:
         assert Ledger(redis, topic_prefix).charges() == []
+
+
+def test_a_file_of_events_is_never_asked_about_people(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.csv"
+    file.write_text(f"customer,sku\na,{topic_prefix}\n")
+    servers = ["--kafka", kafka, "--redis", redis_url]
+    words = ["source", "register", "--file", str(file), "--source", topic_prefix, *servers]
+    unsaid = command(*words)
+    assert unsaid.exit_code == 2
+    assert "give --unit user, which protects all rows of a person together" in " ".join(unsaid.stderr.split())
+    assert command(*words, "--unit", "event").exit_code == 0
+    asked = ["top-k", "--file", str(file), "--item", "sku", "--unmetered", *servers]
+    refused = command(*asked, "--user", "customer")
+    assert refused.exit_code == 2
+    assert "counts per event, so each row is protected by itself" in " ".join(refused.stderr.split())
+    with Redis.from_url(redis_url) as redis:
+        assert Ledger(redis, topic_prefix).charges() == []
+    assert command(*asked).exit_code == 0

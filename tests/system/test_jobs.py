@@ -18,6 +18,7 @@ from stream_dp.config.times import iso_second
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.epochs.registry import default_ledger
 from stream_dp.jobs import runner
+from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.request import JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, whole
 from stream_dp.jobs.steps import Site, compute, prepare
@@ -133,7 +134,7 @@ def expected(place: Place, result: JobResult, request: dict[str, Any]) -> JobRes
     assert result.cost is not None
     settings = place.settings
     site = Site(settings.kafka, settings.events)
-    prepared = prepare(decoded, site, place.redis)
+    prepared = prepare(decoded, site, ServedBooks(settings.kafka, place.redis))
     return compute(prepared, site, plan.key, result.cost, lambda done, total: None)
 
 
@@ -297,8 +298,9 @@ def test_killed_at_every_step_a_job_takes_its_marks_once(
     decoded = decode_request(json.dumps(request).encode())
     assert isinstance(decoded, JobRequest)
     settings = place.settings
-    site = Site(settings.kafka, settings.events, settings.data_source, unmetered=True)
-    answers = runner.JobRunner(site, place.redis, settings.stream, lambda: None).answer
+    site = Site(settings.kafka, settings.events, settings.data_source)
+    books = ServedBooks(settings.kafka, place.redis, unmetered=True)
+    answers = runner.JobRunner(site, books, settings.stream, lambda: None).answer
     for owner, name in (
         (JournaledLedger, "charge"),
         (pay_what_you_get, "reserve"),

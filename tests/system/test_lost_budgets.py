@@ -9,7 +9,7 @@ from redis import Redis
 from stream_dp.epochs.journaled_ledger import JournaledLedger, look
 from stream_dp.privacy.composition import Budget, Charge
 from stream_dp.privacy.loss import pure
-from stream_dp.store import journal_fold, ledger
+from stream_dp.store import any_ledger, journal_fold
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import BudgetExceeded, NoBudget
 from tests import redis_contents
@@ -124,7 +124,7 @@ def test_without_a_budget_nothing_new_is_charged(ledgers: Ledgers) -> None:
             of_redis,
         ),
         (test_a_lowered_budget_stays_low_when_redis_is_lost_or_restored, JournalFold, "completed", unread),
-        (test_without_a_budget_nothing_new_is_charged, ledger, "require_room", boundless),
+        (test_without_a_budget_nothing_new_is_charged, any_ledger, "require_room", boundless),
     ],
     ids=["lower-ignored", "journal-ignored", "no-budget-ignored"],
 )

@@ -21,6 +21,7 @@ from stream_dp.cli import app
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.epochs.registry import Registry
 from stream_dp.jobs import steps
+from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.request import BadRequest, JobRequest, request_from
 from stream_dp.jobs.result import JobResult
 from stream_dp.jobs.steps import Site, pay, prepare, settle
@@ -28,7 +29,7 @@ from stream_dp.kafka import log
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.privacy.composition import Charge
 from stream_dp.privacy.loss import pure
-from stream_dp.store import journal_fold, ledger
+from stream_dp.store import any_ledger, journal_fold
 from stream_dp.store.journal_fold import JournalFold
 from stream_dp.store.ledger import LedgerRefused
 from tests import redis_contents
@@ -153,10 +154,10 @@ class Attack:
             {"id": id_, "job": "top-k", "mechanism": "gap", "k": 2, "epsilon": epsilon, "source": asked}
         )
         assert isinstance(request, JobRequest)
-        site = Site(self.kafka)
+        books = ServedBooks(self.kafka, self.redis)
         try:
-            prepared = prepare(request, site, self.redis)
-            pay(prepared, id_, KEY, site.ledger(self.redis, prepared.name))
+            prepared = prepare(request, Site(self.kafka), books)
+            pay(prepared, id_, KEY, books.ledger(prepared.name))
         except (BadRequest, LedgerRefused):
             return 0
         self.passed(id_, topic, epsilon, events)
@@ -199,9 +200,9 @@ class Attack:
         self.queries.append(request)
         if self.random.random() < 0.2:
             request = self.random.choice(self.queries)
-        name, k, site = str(request.budget), int(request.k or 0), Site(self.kafka)
+        name, k = str(request.budget), int(request.k or 0)
         books = self.random.choice(self.ledgers)
-        prepared = prepare(request, site, self.redis)
+        prepared = prepare(request, Site(self.kafka), ServedBooks(self.kafka, self.redis))
         try:
             pay(prepared, request.id, KEY, books)
         except LedgerRefused:
@@ -291,7 +292,7 @@ def attack(
 ) -> Iterator[Callable[[int], Attack]]:
     """Makes an attack of a seed; the clocks of those who charge differ by decades."""
     clock = random.Random(7)
-    monkeypatch.setattr(ledger, "clock", lambda: clock.randrange(2**42))
+    monkeypatch.setattr(any_ledger, "clock", lambda: clock.randrange(2**42))
     with Redis.from_url(redis_url) as redis, kept_clients():
         yield lambda seed: Attack(kafka, redis, f"{topic_prefix}-{seed}", seed)
 

@@ -10,6 +10,7 @@ import pytest
 from stream_dp.cli.checklist.budget import room_in_budget
 from stream_dp.config.days import days_of
 from stream_dp.config.times import milliseconds
+from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.request import BadRequest, JobRequest, decode_request
 from stream_dp.jobs.steps import Site, prepare
 from stream_dp.store.ledger import Ledger
@@ -152,11 +153,12 @@ def test_days_are_never_mixed_with_another_unit_or_another_zone(make: MakeStream
         asked = {name: value for name, value in COUNTS.items() if name != "unit"}
         request = decode_request(msgspec.json.encode({"v": 1, "id": "j", **asked}))
         assert isinstance(request, JobRequest)
+        kafka = stream.settings.kafka_address
         with (
             stream.redis() as redis,
             pytest.raises(BadRequest, match="counts per user and day, and a job reads many days"),
         ):
-            prepare(request, Site(stream.settings.kafka_address, stream.settings.events), redis)
+            prepare(request, Site(kafka, stream.settings.events), ServedBooks(kafka, redis))
         told = stream.refusal(unit="user", time_zone="UTC")
         assert "unit is user-day in the epoch and user in the settings" in told
         assert "time_zone is Europe/Berlin in the epoch and UTC in the settings" in stream.refusal(
