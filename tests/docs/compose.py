@@ -26,7 +26,7 @@ OWN = {name: service for name, service in SERVICES.items() if "build" in service
 ONCE = "rights"
 """What ends when it has done its work."""
 
-VARIABLE = re.compile(r"\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|\$([A-Za-z_]\w*)")
+VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z_]+)(:\?[^}]+)?[^}]*\}|(?<!\$)\$([A-Za-z_]\w*)")
 """A variable that Compose fills in: its name, and the complaint where it has to be set."""
 
 

@@ -105,12 +105,11 @@ def test_prometheus_scrapes_both_ports_and_loads_the_alerts() -> None:
     )
     assert scraped.keys() == {open_port, operators}
     assert "authorization" not in scraped[open_port]
-    [secret] = SERVICES["prometheus"]["secrets"]
-    assert scraped[operators]["authorization"] == {
-        "type": "Bearer",
-        "credentials_file": f"/run/secrets/{secret}",
-    }
-    assert FILE["secrets"][secret] == {"environment": "OPERATOR_TOKEN"}
+    read = scraped[operators]["authorization"]
+    assert read["type"] == "Bearer"
+    _, _, program, _ = SERVICES["prometheus"]["entrypoint"]
+    assert f'"$$OPERATOR_TOKEN" >{read["credentials_file"]};' in program
+    assert environment("prometheus")["OPERATOR_TOKEN"] == worker["STREAM_DP_OPERATOR_TOKEN"]
     assert "${OPERATOR_TOKEN:?" in SERVICES["worker"]["environment"]["STREAM_DP_OPERATOR_TOKEN"]
     alerts = yaml.safe_load((ROOT / "docs" / "operations" / "alerts.yml").read_text())
     jobs = {job["job_name"] for job in settings["scrape_configs"]}
