@@ -7,8 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
+from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
+from stream_dp.kafka.rights import NotPermitted, Right
 from stream_dp.kafka.time_limits import time_warnings
 from tests.system.example_events import event
 from tests.system.streams import Stream
@@ -47,6 +49,21 @@ def test_a_limit_for_the_future_matters_where_events_may_lie_further(kafka: str,
     assert "one such event would stop the stream" in told
     ticks = Settings(stream=settings.stream, kafka=kafka, rounds="ticks")
     assert time_warnings(ticks, settings.releases) == []
+
+
+def test_who_may_not_see_the_events_is_not_refused_for_it(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(kafka, topic_prefix, {AFTER: "2000"}, {})
+    seen = log.describe
+
+    def describe(kafka: Kafka, topic: str, *names: str) -> log.Described | None:
+        if topic == settings.events:
+            raise NotPermitted(Right("topic", topic, "DESCRIBE"))
+        return seen(kafka, topic, *names)
+
+    monkeypatch.setattr(log, "describe", describe)
+    assert time_warnings(settings, settings.releases) == []
 
 
 @pytest.fixture
