@@ -20,7 +20,11 @@ PLACE = ROOT / "build" / "containers"
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")
 PYTHON = "python3,python3-venv,ca-certificates,passwd"
 SERVERS = "openjdk-25-jre-headless,valkey-server,valkey-tools,prometheus,wget,passwd"
-STAND_INS = {"kafka": "apache/kafka:4.3.1", "valkey": "valkey/valkey:9.1", "prometheus": "prom/prometheus:v3.5.0"}
+STAND_INS = {
+    "kafka": "apache/kafka:4.3.1",
+    "valkey": "valkey/valkey:9.1",
+    "prometheus": "prom/prometheus:v3.5.0",
+}
 MIRROR = "http://deb.debian.org/debian"
 
 
@@ -39,7 +43,8 @@ def lacking() -> str | None:
 class Engine:
     def __init__(self, folder: Path) -> None:
         PLACE.mkdir(parents=True, exist_ok=True)
-        self._folder, self._process = folder, None
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         self._socket = folder / "engine.sock"
         self.environment = {
             **os.environ,
@@ -48,8 +53,15 @@ class Engine:
         }
 
     def start(self) -> None:
-        places = ["--data-root", PLACE / "engine", "--exec-root", self._folder / "run"]
-        own = ["--pidfile", self._folder / "pid", "--host", f"unix://{self._socket}", "--bridge", "none"]
+        places: list[str | Path] = ["--data-root", PLACE / "engine", "--exec-root", self._folder / "run"]
+        own: list[str | Path] = [
+            "--pidfile",
+            self._folder / "pid",
+            "--host",
+            f"unix://{self._socket}",
+            "--bridge",
+            "none",
+        ]
         log = self._folder / "engine.log"
         self._process = spawn(["dockerd", *places, *own], log, owned=True)
         wait_until(self._answers, self._process, log, "the engine")
@@ -114,7 +126,14 @@ class Engine:
 
 def compose_program() -> Path:
     program = PLACE / "docker-compose"
-    build = ["go", "build", "-mod=readonly", "-o", program, "github.com/docker/compose/v2/cmd"]
+    build: list[str | Path] = [
+        "go",
+        "build",
+        "-mod=readonly",
+        "-o",
+        program,
+        "github.com/docker/compose/v2/cmd",
+    ]
     subprocess.run(build, cwd=HERE / "compose", check=True)
     return program
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml in a container engine: built, started, killed, restarted, upgraded, and counted once all the same."""
+"""docker-compose.yml in a container engine: built, started, killed, restarted and upgraded."""
 
 import json
 import os
@@ -22,7 +22,9 @@ from tests.system.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1800)
 
-STAYING = [name for name in SERVICES if name not in (ONCE, "grafana")]  # nothing can be had that Grafana is made of
+STAYING = [
+    name for name in SERVICES if name not in (ONCE, "grafana")
+]  # nothing can be had that Grafana is made of
 USERS = {"kafka": "1000", "redis": "valkey", "prometheus": "nobody"} | dict.fromkeys(OWN, "10001")
 NETWORKS = {name: set(service["networks"]) for name, service in SERVICES.items()}
 PORTS = {"kafka": 19092, "redis": 6379, "worker": 9464, "dashboard": 8080, "prometheus": 9090}
@@ -35,7 +37,7 @@ class Deployment:
         self.sent = 0
 
     def tried(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [self._program, *words]
+        command: list[str | Path] = [self._program, *words]
         own = self.engine.environment
         return subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True)
 
@@ -67,9 +69,16 @@ class Deployment:
         return int(self.engine.docker("inspect", "--format", "{{.State.Pid}}", container))
 
     def send(self, events: int) -> None:
-        login = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "operator", "sasl_plain_password": PASSWORD}
+        login = {
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "operator",
+            "sasl_plain_password": PASSWORD,
+        }
         with KafkaProducer(
-            bootstrap_servers="127.0.0.1:9092", security_protocol="SASL_PLAINTEXT", enable_idempotence=True, **login
+            bootstrap_servers="127.0.0.1:9092",
+            security_protocol="SASL_PLAINTEXT",
+            enable_idempotence=True,
+            **login,
         ) as producer:
             for _ in range(events):
                 producer.send("shop.events", b'{"items": ["tea"]}')
@@ -108,9 +117,12 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         running = Deployment(engine, project)
         try:
             began = time.monotonic()
-            running.compose("run", "--rm", "--no-TTY", "worker", "budget", "set", "--epsilon", "4", "--delta", "1e-5")
+            running.compose(
+                "run", "--rm", "--no-TTY", "worker", "budget", "set", "--epsilon", "4", "--delta", "1e-5"
+            )
             running.up()
-            print(f"\nimage: {size / 1e6:.0f} MB, built in {seconds:.0f} s; healthy after {time.monotonic() - began:.0f} s")
+            took = time.monotonic() - began
+            print(f"\nimage: {size / 1e6:.0f} MB, built in {seconds:.0f} s; healthy after {took:.0f} s")
             yield running
         finally:
             running.compose("down", "--volumes", "--timeout", "20")
@@ -118,13 +130,17 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         engine.stop()
 
 
-def test_events_become_a_page_a_table_and_metrics(deployment: Deployment) -> None:
+def test_events_become_a_page_a_table_and_metrics(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deployment.send(600)
     deployment.check_releases()
     with urlopen("http://127.0.0.1:8080/api/v1/release/latest?stream=shop", timeout=10) as page:
         assert "tea" in page.read().decode()
-    os.environ["READER"] = PASSWORD
-    reader = KafkaAddress("127.0.0.1:9092", "SASL_PLAINTEXT", sasl_mechanism="PLAIN", username="operator", password="env:READER")
+    monkeypatch.setenv("READER", PASSWORD)
+    reader = KafkaAddress(
+        "127.0.0.1:9092", "SASL_PLAINTEXT", sasl_mechanism="PLAIN", username="operator", password="env:READER"
+    )
     with read_table(reader, "shop") as table:
 
         def shown() -> bool:
@@ -193,7 +209,9 @@ def down_and_up(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("happens", [restart_engine, upgrade, down_and_up])
-def test_nothing_is_lost_or_counted_twice(deployment: Deployment, happens: Callable[[Deployment], None]) -> None:
+def test_nothing_is_lost_or_counted_twice(
+    deployment: Deployment, happens: Callable[[Deployment], None]
+) -> None:
     deployment.send(20)
     happens(deployment)
     deployment.wait_until_healthy()
