@@ -25,6 +25,12 @@ STAND_INS = {
     "valkey": "valkey/valkey:9.1",
     "prometheus": "prom/prometheus:v3.5.0",
 }
+EMPTY = {
+    "filter": ":INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT",
+    "nat": ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT",
+}
+"""Tables of the firewall that an engine makes, as they are without one."""
+
 MIRROR = "http://deb.debian.org/debian"
 
 
@@ -45,6 +51,7 @@ class Engine:
         PLACE.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._rules = ""
         self._socket = folder / "engine.sock"
         self.environment = {
             **os.environ,
@@ -53,6 +60,7 @@ class Engine:
         }
 
     def start(self) -> None:
+        self._rules = self._rules or subprocess.check_output(["iptables-save"], text=True)
         places: list[str | Path] = ["--data-root", PLACE / "engine", "--exec-root", self._folder / "run"]
         own: list[str | Path] = [
             "--pidfile",
@@ -71,6 +79,19 @@ class Engine:
         self._process.terminate()
         self._process.wait(120)  # it ends its containers, each of which has a minute
         stop_owned(self._process)
+
+    def leave(self) -> None:
+        """Stop, and leave the firewall and the mounts of this machine as they were."""
+        self.stop()
+        for mount in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if mount.split()[1].startswith(f"{self._folder}/"):
+                subprocess.run(["umount", mount.split()[1]], check=True)
+        new = [
+            f"*{name}\n{chains}\nCOMMIT\n"
+            for name, chains in EMPTY.items()
+            if f"*{name}\n" not in self._rules
+        ]
+        subprocess.run(["iptables-restore"], input=self._rules + "".join(new), text=True, check=True)
 
     def _answers(self) -> bool:
         return self.tried("info").returncode == 0

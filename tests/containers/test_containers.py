@@ -6,7 +6,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.request import urlopen
 
@@ -68,6 +71,23 @@ class Deployment:
         container = self.state()[service]["ID"]
         return int(self.engine.docker("inspect", "--format", "{{.State.Pid}}", container))
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Events come all the time."""
+        ended = Event()
+
+        def send() -> None:
+            while not ended.is_set():
+                self.send(5)
+
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send)
+            try:
+                yield
+            finally:
+                ended.set()
+            sending.result()
+
     def send(self, events: int) -> None:
         login = {
             "sasl_mechanism": "PLAIN",
@@ -127,7 +147,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         finally:
             running.compose("down", "--volumes", "--timeout", "20")
     finally:
-        engine.stop()
+        engine.leave()
 
 
 def test_events_become_a_page_a_table_and_metrics(
@@ -198,9 +218,11 @@ def restart_engine(deployment: Deployment) -> None:
 
 
 def upgrade(deployment: Deployment) -> None:
-    deployment.send(500)  # and rounds go on
     deployment.engine.build(deployment.folder, "--label", "release=next")
-    deployment.up()
+    before = deployment.pid("worker")
+    with deployment.busy():
+        deployment.up()
+    assert deployment.pid("worker") != before
 
 
 def down_and_up(deployment: Deployment) -> None:
