@@ -14,8 +14,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from aiokafka.record.util import calc_crc32c
-
 from stream_dp.errors import Refused
 from stream_dp.events.record import LARGEST_VALUE, Headers, Record, cut, kept
 from stream_dp.events.records import Records
@@ -59,13 +57,16 @@ class Header(NamedTuple):
     records: int
 
 
-def name_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Write into a complete batch which producer sends it, as its how many-th records."""
+def name_producer(
+    batch: bytearray, producer: tuple[int, int, int], crc32c: Callable[[memoryview], int]
+) -> None:
+    """Write into a complete batch who sends it: the producer's number and epoch, and the number of its first record."""
     header = Header._make(_HEADER.unpack_from(batch))
-    producer = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": base_sequence}
-    _HEADER.pack_into(batch, 0, *header._replace(**producer))
-    checksum = calc_crc32c(memoryview(batch)[_ATTRIBUTES_PLACE:])
-    _HEADER.pack_into(batch, 0, *header._replace(**producer, checksum=checksum))
+    named = header._replace(
+        **dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True))
+    )
+    _HEADER.pack_into(batch, 0, *named)
+    _HEADER.pack_into(batch, 0, *named._replace(checksum=crc32c(memoryview(batch)[_ATTRIBUTES_PLACE:])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.config.connections import Kafka, aiokafka_options
@@ -65,7 +66,7 @@ class Batch(BatchBuilder):
         self._build()
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        name_producer(self._build(), producer_id, producer_epoch, base_sequence)
+        name_producer(self._build(), (producer_id, producer_epoch, base_sequence), calc_crc32c)
 
 
 def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) -> Batch:
