@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 30.0
 _STOP_SECONDS = 30.0
+_HAND_OVER_SECONDS = 5.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _LETTER_MILLISECONDS = 10_000
 _UNANSWERED = 2
@@ -116,11 +117,15 @@ class InFlight:
         """The offset after the last batch that the broker has, or `least` where that is more or nothing was sent."""
         return max(least, self._end)
 
-    def drop(self) -> None:
-        """Wait for nothing more."""
+    async def drop(self) -> None:
+        """Wait for no answer any more, only until the producer has what was sent, unless that takes long."""
         for unanswered in self._unanswered:
             if not unanswered.cancel() and not unanswered.cancelled():
                 unanswered.exception()  # else it would be reported as one that nobody has looked at
+        if self._last is not None:
+            await asyncio.wait({self._last}, timeout=_HAND_OVER_SECONDS)
+            if not self._last.cancel() and not self._last.cancelled():
+                self._last.exception()
 
     async def _answered(self, at_most: int) -> None:
         with self._watch.progress.waiting("kafka-acknowledgement"):
@@ -141,7 +146,7 @@ class InFlight:
 
 async def _end_of(batch: Batch, handed_over: Awaitable[Awaitable[RecordMetadata]]) -> int:
     """The offset after a batch, once the broker has it."""
-    stored = await (await handed_over)
+    stored = await (await asyncio.shield(handed_over))
     return stored.offset + batch.record_count()
 
 

@@ -217,7 +217,7 @@ async def _write(
                 await in_flight.send(packed(sender, key, parts))
         await in_flight.settle()
     finally:
-        in_flight.drop()
+        await in_flight.drop()
         await stop_producer(sender)
 
 

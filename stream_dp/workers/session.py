@@ -121,7 +121,7 @@ class Session:
         return self
 
     async def __aexit__(self, why: type[BaseException] | None = None, *_: object) -> None:
-        self._in_flight.drop()
+        await self._in_flight.drop()
         if self._schemas is not None:
             self._schemas.close()
         if (

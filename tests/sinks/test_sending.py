@@ -181,6 +181,6 @@ async def test_an_error_is_raised_where_the_answer_is_waited_for() -> None:
 async def test_what_is_dropped_is_waited_for_no_more() -> None:
     sent, _ = in_flight(Broker())
     await sent.send(Batch(1))
-    sent.drop()
+    await sent.drop()
     with pytest.raises(asyncio.CancelledError):
         await sent.settle()
