@@ -176,7 +176,7 @@ def _answer(request: JobRequest, settings: Settings | None, site: Site, job: Job
             books,
             _COMMANDS,
             report=progress,
-            charged=partial(_tell_id, request.id) if job.id is None else lambda: None,
+            charging=partial(_tell_id, request.id) if job.id is None else lambda: None,
         )
         known = runner.store.result(request.id) is not None
         if job.publish and settings is not None:
@@ -201,7 +201,7 @@ def _answer(request: JobRequest, settings: Settings | None, site: Site, job: Job
 
 
 def _tell_id(name: str) -> None:
-    """Say how to go on with what was charged."""
+    """Say how to go on with what is about to be charged."""
     typer.echo(
         f"If this is interrupted, run it again with --id {name} to continue; it is charged once.", err=True
     )

@@ -12,14 +12,14 @@ In this order, each step of which may be repeated after a crash:
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import msgspec
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
 from stream_dp.jobs.books import Books
+from stream_dp.jobs.forecast import forecast
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
@@ -53,7 +53,7 @@ class JobRunner:
     """Runs the jobs of one stream, or those of commands, one at a time.
 
     `interrupt` is called often and may raise to leave a job undone; `report` is told how far reading is (PRIVATE).
-    `charged` is called once a job has been charged, or may have been.
+    `charging` is called right before a job is charged, if there is room for it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class JobRunner:
         stream: str,
         interrupt: Callable[[], None] = lambda: None,
         report: Progress = lambda done, total: None,
-        charged: Callable[[], None] = lambda: None,
+        charging: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = books.jobs(stream)
         self._site = site
@@ -71,7 +71,7 @@ class JobRunner:
         self._stream = stream
         self._interrupt = interrupt
         self._report = report
-        self._on_charged = charged
+        self._charging = charging
 
     def as_admitted(self, request: JobRequest) -> JobRequest:
         """The request with the mechanism that its job was admitted with, for somebody who named none.
@@ -132,8 +132,9 @@ class JobRunner:
             self._check(request.id)
             self._site.engine.start()  # that it does not is known before anything is charged
             self.store.report(request.id, "charging")
-            with self._told_unless_refused():
-                pay(prepared, charge_id, plan.key, ledger, asked)
+            if forecast(prepared, self._books).fits:
+                self._charging()
+            pay(prepared, charge_id, plan.key, ledger, asked)
             result = compute(prepared, self._site, plan.key, cost, self._progress(request.id))
             self._check(request.id)
         except JobCancelled:
@@ -146,17 +147,6 @@ class JobRunner:
             return of_request(request, "refused", str(refused))
         self.store.report(request.id, "done")
         return result
-
-    @contextmanager
-    def _told_unless_refused(self) -> Iterator[None]:
-        try:
-            yield
-        except LedgerRefused:
-            raise
-        except BaseException:  # nobody knows how far it came
-            self._on_charged()
-            raise
-        self._on_charged()
 
     def _settle(self, request: JobRequest, stored: list[bytes], asked: int) -> None:
         """Give back what the stored result did not need of a pay-what-you-get budget.  Raises `NotDurable`."""

@@ -52,6 +52,7 @@ OF_NO_FOLDER = {
     "statistical": "mechanisms against what they promise, over many runs",
     "docs": "documents and schemas",
     "deploy": "the chart, the Compose file and the units that run it as a service",
+    "containers": "the Compose file in a container engine",
     "fuzz": "the decoders, guided by coverage",
     "spark": "jobs on Apache Spark",
     "vectors": "expected values from elsewhere",
