@@ -67,7 +67,11 @@ class Spark:
     """An `Engine`: the Spark session of this process, or one that is started before the first charge.
 
     It is on all cores of this machine, unless `spark-submit` or `spark-defaults.conf` say otherwise.
+    `java` are options of its Java process here, before those of `spark.driver.extraJavaOptions`.
     """
+
+    def __init__(self, java: str = "") -> None:
+        self._java = java
 
     def start(self) -> None:
         """See `Engine.start`."""
@@ -83,7 +87,7 @@ class Spark:
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         builder = SparkSession.builder.appName("stream_dp")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        for name, value in _SETTINGS.items():
+        for name, value in {**_SETTINGS, "spark.driver.defaultJavaOptions": self._java}.items():
             builder = builder.config(name, value)
         try:
             session = builder.getOrCreate()
