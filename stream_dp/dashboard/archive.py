@@ -48,11 +48,14 @@ class Archive:
         with self._lock:
             return release_near(self._looked(), (epoch, round_number))
 
-    def window(self, release: Release, span: Span) -> WindowRecord:
-        """What happened in the window of this span that ends with a release of the topic.  Raises as `find`."""
+    def window(self, release: Release, span: Span, now: int = 0) -> WindowRecord:
+        """What happened in the window of this span that ends with a release of the topic, or `now`: see `find_window`.
+
+        Raises as `find`.
+        """
         assert isinstance(release, WholeRelease)
         with self._lock:
-            return record_of(find_window(self._looked(), release, span), span)
+            return record_of(find_window(self._looked(), release, span, now=now), span)
 
     def _looked(self) -> ReleasesTopic:
         """The topic as it is now."""

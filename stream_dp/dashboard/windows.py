@@ -1,4 +1,4 @@
-"""What happened lately, for all who watch: the window behind the newest release, found once however many ask."""
+"""What happened lately, for all who watch: the window that ends now, found once however many ask."""
 
 import asyncio
 import time
@@ -13,6 +13,7 @@ from stream_dp.releases.release import Release
 from stream_dp.releases.windows import Span
 
 _SECONDS_BETWEEN = 0.5  # between two looks for the same window
+_SHARE_OF_SPAN = 1 / 120  # while nothing is released, one by time begins later by so much at most
 _MOST_SPANS = 8
 """So many are looked for at once, and so many answers are kept."""
 
@@ -38,19 +39,20 @@ class Windows:
         self._looking: dict[Span, asyncio.Task[bytes]] = {}
 
     async def newest(self, span: Span) -> bytes | None:
-        """The window that ends with the newest release, as JSON; None before there is one.
+        """The window that ends with the newest release or, by time, now, as JSON; None before there is a release.
 
-        It may be half a second old.  Raises `TooManySpans`, KafkaError or `LogRefused`.
+        It may be half a second old, and while nothing is released as old as a 120th of its length.
+        Raises `TooManySpans`, KafkaError or `LogRefused`.
         """
         release = self._board.release
         if release is None:
             return None
         known = self._answers.get(span)
-        if known is not None and (
-            known.release == (release.nonce, release.round)
-            or time.monotonic() - known.made_at < _SECONDS_BETWEEN
-        ):
-            return known.body
+        if known is not None:
+            age, is_same = time.monotonic() - known.made_at, known.release == (release.nonce, release.round)
+            stays = span.rounds or age < _SHARE_OF_SPAN * span.milliseconds / 1_000
+            if age < _SECONDS_BETWEEN or (is_same and stays):
+                return known.body
         if span not in self._looking:
             if len(self._looking) >= _MOST_SPANS:
                 raise TooManySpans
@@ -59,7 +61,7 @@ class Windows:
 
     async def _look(self, release: Release, span: Span) -> bytes:
         try:
-            body = await run_in_threadpool(self.behind, release, span)
+            body = await run_in_threadpool(self.behind, release, span, int(time.time() * 1_000))
             self._answers.pop(span, None)
             self._answers[span] = _Answer((release.nonce, release.round), time.monotonic(), body)
             if len(self._answers) > _MOST_SPANS:
@@ -68,6 +70,6 @@ class Windows:
         finally:
             del self._looking[span]
 
-    def behind(self, release: Release, span: Span) -> bytes:
-        """That behind any release, as JSON.  It reads the topic.  Raises KafkaError or `LogRefused`."""
-        return msgspec.json.encode(self._archive.window(release, span))
+    def behind(self, release: Release, span: Span, now: int = 0) -> bytes:
+        """That behind any release, or up to `now`, as JSON.  It reads the topic.  Raises KafkaError or `LogRefused`."""
+        return msgspec.json.encode(self._archive.window(release, span, now))

@@ -8,6 +8,7 @@ import msgspec
 
 from stream_dp.errors import needs_extra
 from stream_dp.frames import Framed
+from stream_dp.releases.difference import Difference, difference_of
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
 from stream_dp.releases.share import Share, share_of
@@ -105,6 +106,16 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
             return None
         sd = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
         return share_of((low + high) / 2, sd, self.units, self.units_sd, confidence)
+
+    def compare(self, label: str, other: str, confidence: float = 0.95) -> Difference:
+        """How much larger the count of a label is than that of another one; `answer` says whether it is.
+
+        Where it is not known since when one of them is shown, it is wider than it need be.  Raises as `interval` does.
+
+        >>> release.compare("tea", "milk")  # doctest: +SKIP
+        Difference(value=172.0, low=121.3, high=222.7)
+        """
+        return difference_of(self.interval(label, confidence), self.interval(other, confidence))
 
     def intervals(self, confidence: float = 0.95) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
         """The lower and the upper ends of the intervals of all labels, in the order of `labels`.  Raises ValueError."""

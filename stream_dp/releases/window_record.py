@@ -12,8 +12,9 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How often each label occurred in the `window` that ends with the release of `round`; largest count first.
 
     It begins after the release of `since_round`, of epoch `since_epoch` and time `since`; these are 0, the epoch's own
-    number and null where it begins with its epoch.  `left_out`: how many labels with small counts are not named,
-    because the record would be too large.  The upper end of a new label's interval is null where nothing bounds it.
+    number and null where it begins with its epoch, and those of `round` if nothing was released within the window.
+    `left_out`: how many labels with small counts are not named, because the record would be too large.  The upper end
+    of a new label's interval is null where nothing bounds it.
     The other fields are those of `windows.Window`.
     """
 

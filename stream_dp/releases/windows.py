@@ -75,9 +75,14 @@ class Span:
         """Two such windows, one after the other."""
         return Span(2 * self.rounds, 2 * self.milliseconds)
 
-    def begins(self, release: WholeRelease) -> int:
-        """Where a window that ends with this release begins: a round, or milliseconds since 1970."""
-        return release.round - self.rounds if self.rounds else self.clock(release) - self.milliseconds
+    def begins(self, release: WholeRelease, now: int = 0) -> int:
+        """Where a window begins that ends with this release: a round, or milliseconds since 1970.
+
+        By time it ends `now`, in milliseconds too, if that is later.
+        """
+        if self.rounds:
+            return release.round - self.rounds
+        return max(now, self.clock(release)) - self.milliseconds
 
     def clock(self, release: WholeRelease) -> int:
         """What is compared with that."""
@@ -99,8 +104,9 @@ class Window(Framed):
 
     `counts`, `low` and `high`, the 95% interval, are of shape (labels,), and `sd` is that of the noise in every count
     of a label that is not new.
-    `since` is the older release, None where the window begins with the epoch.  `complete`: the window reaches as far
-    back as was asked for.  Labels that were not shown at its beginning are `new`: how often they occurred before is not
+    `since` is the older release, None where the window begins with the epoch.  It is `release` itself if nothing was
+    released within the window: then there is nothing in it.  `complete`: the window reaches as far back as was asked
+    for.  Labels that were not shown at its beginning are `new`: how often they occurred before is not
     known, so their counts are what is known to have come within the window, at least (new_labels.py).
     `moves`: the labels whose count differs from that in the window before by more than noise and chance explain.
     Empty: there is none.  None: nobody can tell, because there is no such window in the same epoch.
@@ -190,7 +196,10 @@ def window_between(
         counts = np.array(release.counts, np.int64)
         columns = list(release.labels), counts, release.sd, *release.intervals()
         return _ranked(Window(release, None, complete, *columns, []), NOTHING)
-    if older.nonce == release.nonce and older.round <= release.round:
+    if (older.nonce, older.round) == (release.nonce, release.round):
+        nothing = np.array([], np.int64), 0.0, np.array([]), np.array([])
+        return Window(release, release, complete, [], *nothing, [])
+    if older.nonce == release.nonce and older.round < release.round:
         labels, counts, sd, ends = _within(release, older)
     elif older.nonce != release.nonce and _carries_on(release, older):
         labels, counts, sd, ends = _across(release, older)
@@ -264,7 +273,7 @@ def with_moves(
     middle, newest = window.since, window.release
     if middle is None or oldest is None or not oldest.nonce == middle.nonce == newest.nonce:
         return window
-    if oldest.round >= middle.round:
+    if not oldest.round < middle.round < newest.round:
         return window
     before, then = oldest.histogram, middle.histogram
     known = [index for index, label in enumerate(window.labels) if label in before and label in then]

@@ -23,7 +23,7 @@ from stream_dp.releases.release import TestRecord as Found
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_readers import Windows
-from stream_dp.releases.windows import Span, Window, window_between
+from stream_dp.releases.windows import Span, Window, window_between, with_moves
 from tests.releases.estimates.labels import EPSILON, even_paths, mechanism
 from tests.releases.estimates.test_noise_shapes import HORIZON, ROWS
 
@@ -360,6 +360,13 @@ def test_people_see_where_a_window_begins_its_largest_counts_and_that_others_are
     whole = line(window_between(releases[-1], None))
     assert whole.startswith("rounds 1 to 40, since the epoch began: milk 780")
     assert "\x1b" not in whole
+
+
+def test_nothing_is_in_a_window_that_begins_with_its_own_release() -> None:
+    *_, older, newest = stream(range(1, 41), {"tea": (1, 3)})
+    empty = window_between(newest, newest)
+    assert (empty.labels, empty.counts.tolist(), empty.new, empty.since) == ([], [], [], newest)
+    assert with_moves(empty, older).moves is None, "nobody can tell what fell"
 
 
 def test_two_releases_of_different_epochs_have_no_window() -> None:

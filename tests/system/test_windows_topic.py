@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 import stream_dp
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings
-from stream_dp.config.times import iso_timestamp
+from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.lookup import find_release
@@ -23,7 +24,7 @@ from stream_dp.releases.topic import ReleasesTopic
 from stream_dp.releases.window_lookup import find_window
 from stream_dp.releases.window_readers import Windows
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit, record_of
-from stream_dp.releases.windows import FALSE_DISCOVERIES, Move, Span
+from stream_dp.releases.windows import FALSE_DISCOVERIES, Move, Span, window_between
 from stream_dp.workers.windows import WindowsWriter
 from tests.docs.schemas import schema
 from tests.example_releases import release
@@ -216,6 +217,29 @@ def test_a_subscriber_tail_and_whoever_looks_one_release_up_have_the_same_window
                     assert release is not None
                     alone = record_of(find_window(releases, release, span), span)
                     assert alone == record_of(following.window(release), span)
+
+
+def test_the_newest_window_by_time_ends_now_and_empties_while_nothing_is_released(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    releases = ReleasesTopic(kafka, made(kafka, topic_prefix, tmp_path).settings.releases)
+    with closing(releases):
+        newest, older = find_release(releases, ROUNDS), find_release(releases, ROUNDS - 3)
+        assert newest is not None
+        assert older is not None
+        ends, before = (milliseconds(parse_time(each.ts)) for each in (newest, older))
+        span = Span(milliseconds=5_000)
+        at = partial(find_window, releases, newest, span)
+        assert record_of(at(now=ends - 1), span) == record_of(at(), span)
+        assert at(now=ends + 500).moves is not None, "too short a silence to doubt"
+        assert record_of(at(now=before + 5_000), span) == record_of(window_between(newest, older), span)
+        for silent in (at(now=ends + 5_000), at(now=ends + 3_600_000)):
+            assert (silent.since, silent.labels, silent.moves, silent.complete) == (newest, [], None, True)
+        rounds = Span(rounds=5)
+        by_rounds = find_window(releases, newest, rounds)
+        assert record_of(find_window(releases, newest, rounds, now=ends + 3_600_000), rounds) == record_of(
+            by_rounds, rounds
+        )
 
 
 def test_a_topic_of_others_is_refused(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

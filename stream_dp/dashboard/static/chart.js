@@ -1,13 +1,15 @@
 /* The main chart: chosen labels over time, their 95% intervals as ribbons, read with the pointer or the arrow keys. */
 
+import { chartNote } from "./comparison.js";
 import { curves } from "./curves.js";
-import { $, element, isolated, put, style } from "./dom.js";
+import { $, element, fill, isolated, put, style } from "./dom.js";
 import { refreshEarlier } from "./earlier.js";
 import { moment, timeOf, whole } from "./format.js";
 import { breaks, drawMarks } from "./marks.js";
-import { MOST_CURVES, chosen, pinned } from "./pins.js";
+import { MOST_CURVES, chosen } from "./pins.js";
 import { view } from "./state.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
+import { isWindowSilent } from "./windows.js";
 
 const RIBBON = "38";  // how opaque, in hexadecimal
 let plot = null, key = "", shown = null, place = null, zoom = null;
@@ -32,7 +34,7 @@ export function drawChart() {
   }
   const range = shown.areTimes ? `${moment(shown.times[0])} to ${moment(shown.times.at(-1))}` : `rounds ${whole(shown.x[0])} to ${whole(shown.x.at(-1))}`;
   put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}`);
-  put($("chart-note"), pinned().length > MOST_CURVES ? `The first ${MOST_CURVES} pinned labels.` : pinned().length ? "The pinned labels." : "The largest labels; pin others to see them.");
+  fill($("chart-note"), chartNote());
   $("plot").setAttribute("aria-label", `Counts of ${labels.join(", ")} over time, ${range}`);
   if (place === null) $("plot").setAttribute("aria-valuetext", summary());
   $("plot").setAttribute("aria-valuemax", shown.x.length - 1);
@@ -58,7 +60,7 @@ function options(labels) {
 function reach() {
   const first = shown.x[0], last = shown.x.at(-1);
   if (zoom) return zoom;
-  const since = view.window && shown.areTimes && view.recent?.since ? Date.parse(view.recent.since) / 1000 : first;
+  const since = view.window && shown.areTimes && view.recent?.since && !isWindowSilent() ? Date.parse(view.recent.since) / 1000 : first;
   return since > first && since < last ? [since, last] : last > first ? [first, last] : [first - 1, last + 1];
 }
 

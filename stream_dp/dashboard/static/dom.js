@@ -25,5 +25,10 @@ export function put(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
+/* The same with texts and elements. */
+export function fill(target, parts) {
+  if (target.textContent !== parts.map((part) => part.textContent ?? part).join("")) target.replaceChildren(...parts);
+}
+
 /* What the theme says: a custom property of the page's style. */
 export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

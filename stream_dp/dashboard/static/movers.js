@@ -2,9 +2,9 @@
 
 import { $, element, isolated, put } from "./dom.js";
 import { signed, span } from "./format.js";
+import { inWords, secondsOf } from "./spans.js";
 import { view } from "./state.js";
 import { age } from "./status.js";
-import { inWords, secondsOf } from "./windows.js";
 
 const MOST = 6;
 
@@ -16,11 +16,13 @@ export function drawMovers(pin) {
   put($("movers-note"), silence || (moves ? note(recent) : "Cannot tell yet: that takes two windows to compare."));
 }
 
-/* A window ends with the last release.  After a silence longer than itself it says nothing of the present. */
+const LONGEST_SILENCE = 0.1;  // of the window, as in stream_dp/releases/window_lookup.py
+
+/* After a silence nobody can tell what fell: perhaps the worker stands still. */
 function silent(recent) {
   if (!recent || recent.problem || view.mode !== "live") return "";
   const length = secondsOf(recent.window);
-  if (!length || age() < length) return "";
+  if (!length || age() < LONGEST_SILENCE * length) return "";
   return `Cannot tell: nothing was released for ${span(age())}. There were no events, or the worker stands still.`;
 }
 

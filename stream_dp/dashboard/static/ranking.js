@@ -9,6 +9,7 @@ import { silence } from "./silence.js";
 import { sorted } from "./sorting.js";
 import { NORMAL_95, ROWS_STEP, changed, ranked, view } from "./state.js";
 import { refreshTrends } from "./trends.js";
+import { isWindowSilent } from "./windows.js";
 
 const MOST_ROWS = 200;
 let scale = 1, hovering = false;
@@ -19,7 +20,7 @@ export function drawRanking(force) {
   for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
-  put($("empty"), silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : view.shown.release.tests ? "No test has found a label yet." : "No label has reached the threshold yet."));
+  put($("empty"), isWindowSilent() ? "Nothing was released lately." : silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : view.shown.release.tests ? "No test has found a label yet." : "No label has reached the threshold yet."));
   put($("count-title"), isOfWindow() ? "In window" : "Count");
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   $("table").classList.toggle("with-found", Boolean(view.shown.found));

@@ -5,7 +5,7 @@ import { SVG, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
 import { places } from "./places.js";
 import { ranked, view } from "./state.js";
-import { moved, start } from "./windows.js";
+import { isWindowSilent, moved, start } from "./windows.js";
 
 export const rows = new Map();  // label -> the elements of its row
 
@@ -105,6 +105,7 @@ function drawPlaces(mark, index) {
 }
 
 function absence() {
+  if (isWindowSilent()) return "";
   return view.shown.release.tests ? "not found" : "below threshold";
 }
 

@@ -5,12 +5,12 @@ import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { when, whole } from "./format.js";
 import { ask } from "./server.js";
+import { inWords, secondsOf } from "./spans.js";
 import { changed, heard, ranked, steps, view } from "./state.js";
 
 const LOOK_MS = 1000, LONGEST_PAUSE_MS = 10000, SHARE_OF_TIME = 5;  // a large answer is asked for the less often
+const SILENT_LOOK_MS = 5000, SHARE_OF_SPAN = 60;  // a window by time ends now, also while nothing is released
 const SPAN = /^[1-9][0-9]{0,8}[smhd]?$/;
-const UNITS = { s: "second", m: "minute", h: "hour", d: "day" };
-const SECONDS = { s: 1, m: 60, h: 3600, d: 86400 };
 const UNPICKED = [["1d", 86400], ["1h", 3600], ["5m", 300], ["1m", 60]], LOOK_UNPICKED_MS = 5000;
 export const request = { busy: false, at: 0, took: 0, key: "", span: "", failed: false };
 
@@ -21,16 +21,6 @@ export function restoreWindow() {
   if (![...$("window").options].some((option) => option.value === named)) $("window").add(new Option(inWords(named), named));
   $("window").value = named;
   view.picked = view.window = named;
-}
-
-export function inWords(span) {
-  const unit = UNITS[span.at(-1)], number = unit ? span.slice(0, -1) : span;
-  return number === "1" ? `last ${unit || "round"}` : `last ${whole(number)} ${unit || "round"}s`;
-}
-
-/* How long a window is; 0 if it is so many rounds. */
-export function secondsOf(span) {
-  return SECONDS[span.at(-1)] ? SECONDS[span.at(-1)] * Number(span.slice(0, -1)) : 0;
 }
 
 export function pickWindow() {
@@ -54,10 +44,16 @@ function pause() {
   return Math.max(view.window ? LOOK_MS : LOOK_UNPICKED_MS, Math.min(LONGEST_PAUSE_MS, SHARE_OF_TIME * request.took));
 }
 
+/* Changes as often as a window has to be looked for again if nothing was released. */
+function moment(span) {
+  const length = 1000 * secondsOf(span);
+  return length && Math.floor(Date.now() / Math.max(SILENT_LOOK_MS, length / SHARE_OF_SPAN));
+}
+
 /* Ask for the window behind the release on show, unless it is there or was asked for just now. */
 export async function refreshWindow() {
   const { release } = view.shown, span = wanted(), isLive = view.mode === "live";
-  const key = `${span} ${release.nonce} ${release.round}`;
+  const key = `${span} ${release.nonce} ${release.round} ${isLive ? moment(span) : ""}`;
   if (!span) return;
   const isAgain = request.failed || (isLive && request.span === span);
   if (request.busy || key === request.key || (isAgain && Date.now() - request.at < pause()) || !heard.connected) return;
@@ -106,6 +102,7 @@ export function drawWindow() {
   if (recent.problem) return put($("window-note"), `There is no window to show: ${recent.problem}.`);
   const others = recent.new.length ? ` ${recent.new.length === 1 ? "1 label was" : `${whole(recent.new.length)} labels were`} not shown when it began: counted at least so often, as far as is known.` : "";
   const movers = recent.signs.size ? " ▲ and ▼: rose or fell since the window before by more than noise and chance explain." : "";
+  if (isSilent(recent)) return put($("window-note"), reach(recent));
   put($("window-note"), `${reach(recent)} Noise sd ${recent.sd.toFixed(1)}.${others}${movers}`);
 }
 
@@ -114,7 +111,18 @@ function covered({ round, window }) {
     : `Rounds ${whole(round - window + 1)} to ${whole(round)}: every count is of the last ${whole(window)} rounds.`;
 }
 
+/* Whether nothing was released within the window that is shown. */
+export function isWindowSilent() {
+  const { recent } = view;
+  return Boolean(view.window) && recent && !recent.problem && isSilent(recent);
+}
+
+function isSilent(recent) {
+  return recent.since_round === recent.round && recent.since_epoch === recent.epoch;
+}
+
 function reach(recent) {
+  if (isSilent(recent)) return `Nothing was released in the ${inWords(recent.window)}: no event came, or the worker stands still. The last release is that ${when(recent.ts)}.`;
   if (!recent.since) return `Rounds 1 to ${whole(recent.round)}: the epoch is younger than this window.`;
   const begins = recent.since_epoch === recent.epoch ? `Rounds ${whole(recent.since_round + 1)}`
     : `From after round ${whole(recent.since_round)} of epoch ${recent.since_epoch}`;

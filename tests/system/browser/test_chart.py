@@ -1,5 +1,6 @@
 """The main chart: chosen labels over time, with intervals, read by pointer and keyboard, and what a link restores."""
 
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,8 +11,11 @@ from selenium.webdriver.common.keys import Keys
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.releases.release import Release
-from tests.dashboard.page import of_page, pin_button, text, wait_for, wait_for_round
+from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
+from tests.dashboard.page import of_page, pin_button, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running, records
+from tests.example_releases import release
+from tests.system.browser.published import write
 from tests.system.browser.test_windows import MINUTE, NOON, each_minute, publish
 from tests.system.streams import Stream
 
@@ -66,6 +70,25 @@ def test_it_draws_the_largest_labels_and_then_those_that_are_pinned(
     assert browser.current_url.endswith("/?label=milk")
     pin_button(browser, "cake").click()
     assert legend(browser) == ["milk", "cake"]
+
+
+def test_two_pinned_labels_are_compared(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    made = release(64, {"tea": 900, "milk": 700, "cake": 690})
+    write(stream, made)
+    whole: WholeRelease = decode_whole_release(msgspec.json.encode(made))
+    apart, near = whole.compare("tea", "milk"), whole.compare("milk", "cake")
+    browser.get(f"{dashboard.url}/?label=milk&label=tea")
+    wait_for_round(browser, 64)
+    wait_for(browser, lambda: "tea is above milk, by" in text(browser, "chart-note"))
+    least, most = map(int, re.findall(r"\d+", text(browser, "chart-note"))[:2])
+    assert abs(least - apart.low) < 2
+    assert abs(most - apart.high) < 2
+    browser.get(f"{dashboard.url}/?label=milk&label=cake")
+    wait_for(browser, lambda: "whether milk or cake is larger" in text(browser, "chart-note"))
+    [most] = map(int, re.findall(r"at most (\d+)", text(browser, "chart-note")))
+    assert abs(most - near.high) < 2
+    browser.get(f"{dashboard.url}/?label=milk&label=coffee")
+    wait_for_text(browser, "chart-note", "The pinned labels; two are compared.")
 
 
 def test_it_is_read_with_the_keyboard(dashboard: Running, stream: Stream, browser: Chrome) -> None:

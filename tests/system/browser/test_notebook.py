@@ -25,7 +25,7 @@ from tests.dashboard.running import PATIENCE
 from tests.example_releases import release
 from tests.notebook.host import comms, shown
 from tests.system.browser.published import write
-from tests.system.browser.test_windows import each_minute, publish
+from tests.system.browser.test_windows import each_minute, late, publish
 from tests.system.streams import Stream
 
 
@@ -71,7 +71,7 @@ def test_it_follows_the_stream(stream: Stream, browser: Chrome) -> None:
 
 
 def test_it_shows_windows_and_looks_back(stream: Stream, browser: Chrome) -> None:
-    publish(stream, each_minute(stream, 1, 30))
+    publish(stream, each_minute(stream, 1, 30, late()))
     with chart(browser, stream, labels=["milk"], window="5m"):
         wait_for_round(browser, 30)
         wait_for(browser, lambda: text(browser, "window-note").startswith("Rounds 26 to 30"))

@@ -1,5 +1,7 @@
 """The page ranks by what happened lately, and marks what rises and falls beyond what noise explains."""
 
+import time
+
 import msgspec
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
@@ -34,6 +36,11 @@ def each_minute(stream: Stream, first: int, last: int, start: int = NOON) -> lis
     return found
 
 
+def late() -> int:
+    """A whole minute that thirty more lead into the future: a window ends with a release that comes so late."""
+    return int(time.time() // 60 - 25) * MINUTE
+
+
 def publish(stream: Stream, releases: list[Release]) -> None:
     times = [milliseconds(parse_time(each.ts)) for each in releases]
     written = zip(records(releases), times, strict=True)
@@ -51,21 +58,23 @@ def ranking(browser: Chrome) -> list[tuple[str, str]]:
 def test_the_ranking_is_that_of_the_window_that_is_picked(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    publish(stream, each_minute(stream, 1, 30))
+    start = late()
+    publish(stream, each_minute(stream, 1, 30, start))
     browser.get(dashboard.url)
     wait_for_round(browser, 30)
     since_start = ranking(browser)
     assert since_start == [("tea", "2,900"), ("milk", "2,250"), ("cake", "200")]
     pick(browser, "last 5 minutes")
     wait_for(browser, lambda: ranking(browser) == [("milk", "▲1,500"), ("tea", "150"), ("cake", "≥26")])
+    began = iso_timestamp(start + 25 * MINUTE)
     assert text(browser, "window-note").startswith(
-        "Rounds 26 to 30, since 2026-01-31 12:25:00 UTC. Noise sd "
+        f"Rounds 26 to 30, since {began[:10]} {began[11:19]} UTC. Noise sd "
     )
     assert "1 label was not shown when it began: counted at least so often, as far as is known. ▲" in text(
         browser, "window-note"
     )
     milk, tea, cake = rows(browser)
-    assert cake["interval"] == "at least, since 12:25"
+    assert cake["interval"] == f"at least, since {began[11:16]}"
     assert (milk["places"], tea["places"], cake["places"]) == ("", "2–3", "2–3"), "their intervals overlap"
     search = browser.find_element(By.ID, "search")
     search.send_keys("cake")
@@ -76,7 +85,7 @@ def test_the_ranking_is_that_of_the_window_that_is_picked(
     assert low < 1_500 < high < 1_600
     assert browser.current_url.endswith("/?window=5m")
     assert text(browser, "count-title") == "In window"
-    publish(stream, each_minute(stream, 31, 32))
+    publish(stream, each_minute(stream, 31, 32, start))
     wait_for(
         browser,
         lambda: (
@@ -99,18 +108,19 @@ def test_the_ranking_is_that_of_the_window_that_is_picked(
 def test_after_an_answer_that_took_minutes_the_next_question_follows_soon(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    publish(stream, each_minute(stream, 1, 30))
+    start = late()
+    publish(stream, each_minute(stream, 1, 30, start))
     browser.get(f"{dashboard.url}/?window=5m")
     wait_for(browser, lambda: "Rounds 26 to 30" in text(browser, "window-note"))
     of_page(browser, "windows", "page.request.took = 1e9")
-    publish(stream, each_minute(stream, 31, 32))
+    publish(stream, each_minute(stream, 31, 32, start))
     wait_for(browser, lambda: "Rounds 28 to 32" in text(browser, "window-note"))
 
 
 def test_an_address_may_name_the_window_and_the_past_has_windows_too(
     dashboard: Running, stream: Stream, browser: Chrome
 ) -> None:
-    publish(stream, each_minute(stream, 1, 30))
+    publish(stream, each_minute(stream, 1, 30, late()))
     browser.get(f"{dashboard.url}/?window=10m")
     wait_for(browser, lambda: "Rounds 21 to 30" in text(browser, "window-note"))
     assert Select(browser.find_element(By.ID, "window")).first_selected_option.text == "last 10 minutes"
@@ -120,6 +130,35 @@ def test_an_address_may_name_the_window_and_the_past_has_windows_too(
     wait_for(browser, lambda: "Rounds 15 to 24" in text(browser, "window-note"))
     wait_for(browser, lambda: ranking(browser) == [("tea", "300"), ("milk", "100")])
     assert browser.execute_script(MOVES) == ["", ""]
+
+
+def test_a_window_ends_now_so_a_silence_empties_it(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30))
+    browser.get(f"{dashboard.url}/?window=5m&label=tea")
+    wait_for_text(
+        browser,
+        "window-note",
+        "Nothing was released in the last 5 minutes: no event came, or the worker stands still. "
+        "The last release is that 2026-01-31 12:30:00 UTC.",
+    )
+    wait_for(browser, lambda: ranking(browser) == [("tea", "–")])
+    browser.execute_script(
+        "const it = document.getElementById('slider'); it.value = 24; it.dispatchEvent(new Event('input'))"
+    )
+    wait_for(browser, lambda: "Rounds 20 to 24" in text(browser, "window-note"))
+    browser.find_element(By.ID, "live").click()
+    wait_for(browser, lambda: text(browser, "window-note").startswith("Nothing was released"))
+    now = int(time.time() * 1_000)
+    publish(stream, each_minute(stream, 31, 31, now - 31 * MINUTE))
+    wait_for(browser, lambda: ("tea", "30") in ranking(browser))
+    assert text(browser, "window-note").startswith("Rounds 31 to 31, since 2026-01-31 12:30:00 UTC.")
+    browser.get("about:blank")
+    publish(stream, each_minute(stream, 32, 32, now - 36 * MINUTE))
+    browser.get(f"{dashboard.url}/?window=2m")
+    wait_for(browser, lambda: text(browser, "window-note").startswith("Nothing was released"))
+    wait_for_text(browser, "empty", "Nothing was released lately.")
 
 
 def test_an_address_that_names_no_window_is_passed_over(
