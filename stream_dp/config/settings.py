@@ -135,11 +135,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise SettingsError(
                 f'an engine counts no cells beside the labels: leave cap_share or engine = "{self.engine}" out'
             )
-        if self.unit == "user-day":
-            raise SettingsError(
-                "an engine counts a round for every barrier, and around midnight some count nowhere: set unit = "
-                f'"user" or "event" instead of "{self.unit}", or leave engine = "{self.engine}" out'
-            )
 
     def _check_tests(self) -> None:
         """Raise `SettingsError` for tests that the mechanism does not make, or that nothing times."""

@@ -37,8 +37,8 @@ class CountsRefused(Refused):
 class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
     """What one partition brings to a round, but for its labels.
 
-    `head` is its digest of the admitted labels.  `records`, `digest` and `last` are
-    what it brings to the log's digest: see `PartDigest`.  Without a record, the first is 0 and the others are empty.
+    `head` is its digest of the admitted labels.  `records`, `digest` and `last` are what it brings to the log's digest:
+    see `PartDigest`.  Without a record, the first is 0 and the others are empty.
     """
 
     head: bytes
@@ -48,15 +48,16 @@ class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CountedRound(msgspec.Struct, frozen=True, array_like=True):
-    """The round that the barrier of digest `barrier` closes, round `round` of the epoch `nonce`.
+    """What the barrier of digest `barrier` closes, which is barrier `number` of the epoch `nonce`, counted from 1.
 
+    It is a round, unless it is of no day that counts: then it has records, and no head, count or test.
     `partitions` are those that the barrier names, in order.  Label number `places[i]`, in the order in which labels
     were found, was admitted `counts[i]` times; both are int32, little-endian.  `found` are the labels that the test of
     this round found, in their order, with what was measured; None if it has no test.
     """
 
     nonce: bytes
-    round: int
+    number: int
     barrier: str
     partitions: list[PartitionOfRound]
     places: bytes
@@ -88,7 +89,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
 
     v: Literal[1]
     nonce: bytes
-    round: int
+    number: int
     part: int
     parts: int
     data: bytes
@@ -113,7 +114,7 @@ class CountsWire:
         parts = max(1, -(-len(data) // LARGEST_PART))
         for part in range(parts):
             piece = data[part * LARGEST_PART : (part + 1) * LARGEST_PART]
-            said = 1, counted.nonce, counted.round, part + 1, parts, piece
+            said = 1, counted.nonce, counted.number, part + 1, parts, piece
             yield _ENCODER.encode((*said, self._tag(said)))
 
     def decode(self, offset: int, value: bytes | None) -> _Part:
@@ -122,7 +123,7 @@ class CountsWire:
             found = _PARTS.decode(value or b"")
         except (msgspec.DecodeError, UnicodeError):
             raise self.refused(offset, "is not a counted round of this version") from None
-        said = found.v, found.nonce, found.round, found.part, found.parts, found.data
+        said = found.v, found.nonce, found.number, found.part, found.parts, found.data
         if not compare_digest(found.tag, self._tag(said)):
             raise self.refused(offset, "was not written with this stream's noise key")
         if not 1 <= found.part <= found.parts <= _MOST_PARTS:
@@ -143,7 +144,7 @@ class CountsWire:
 
 
 class CountedRounds:
-    """Puts the rounds of the epoch `nonce` together that follow round `reached`, in order."""
+    """Puts together what the barriers of the epoch `nonce` close that follow the one at `reached`, in order."""
 
     def __init__(self, wire: CountsWire, nonce: bytes, reached: int) -> None:
         self._wire, self._nonce, self._next = wire, nonce, reached + 1
@@ -153,13 +154,13 @@ class CountedRounds:
     def add(self, offset: int, value: bytes | None) -> None:
         """The next record of the topic.  Raises `CountsRefused` if it contradicts one that is held."""
         part = self._wire.decode(offset, value)
-        if part.nonce != self._nonce or part.round < self._next:
+        if part.nonce != self._nonce or part.number < self._next:
             return  # of another epoch, or of a round that was taken
-        held = self._held.setdefault(part.round, {})
-        self._first.setdefault(part.round, offset)
+        held = self._held.setdefault(part.number, {})
+        self._first.setdefault(part.number, offset)
         for other in held.values():
             if other.parts != part.parts or (other.part == part.part and other.data != part.data):
-                raise self._wire.refused(offset, f"contradicts an earlier one about round {part.round}")
+                raise self._wire.refused(offset, f"contradicts an earlier one about round {part.number}")
         held[part.part] = part
 
     @property
@@ -181,6 +182,6 @@ class CountedRounds:
             found = _ROUNDS.decode(b"".join(held[part].data for part in sorted(held)))
         except (msgspec.DecodeError, UnicodeError):
             raise self._wire.refused(offset, "is not a counted round of this version") from None
-        if (found.nonce, found.round) != (self._nonce, number):
+        if (found.nonce, found.number) != (self._nonce, number):
             raise self._wire.refused(offset, "says two things about which round it is")
         return found

@@ -6,6 +6,8 @@ offset of an earlier barrier again, so its events may have come since that one w
 the epoch's first day.
 """
 
+from collections.abc import Iterable
+
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import Barrier
 
@@ -39,6 +41,15 @@ class CountedDays:
         if counts:
             self.day = day
         return counts
+
+    def numbers(self, rounds: int, barriers: Iterable[Barrier]) -> list[int]:
+        """The numbers of the rounds that these barriers close, after `rounds` that count; 0 for one that does not."""
+        found = list[int]()
+        for barrier in barriers:
+            counts = self.counts(barrier)
+            rounds += counts
+            found.append(rounds if counts else 0)
+        return found
 
     def counts_part(self, partition: int) -> bool:
         """Whether what one partition brings to the last round is counted, if that round is."""

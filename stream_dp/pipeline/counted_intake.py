@@ -13,6 +13,7 @@ from stream_dp.events.counted_round import CountedRound, CountsRefused
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.events.merged_log import LogPart
 from stream_dp.events.schema_book import SchemaBook
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.pipeline.intake import ClosedRounds, Position
 from stream_dp.privacy.vector import Vector, at
 
@@ -32,6 +33,7 @@ class CountedIntake:
         self.open_records = 0
         self._epoch, self._mechanism, self._first = epoch, epoch.mechanism, epoch.after_barrier.number
         self._digester = LogDigester(key, epoch.reads_headers)
+        self._days = CountedDays(epoch, self.position.barrier, self.position.closed)
         self._shown = [*shown]
 
     @property
@@ -51,8 +53,8 @@ class CountedIntake:
         return self.position.barrier
 
     @property
-    def round(self) -> int:
-        """Rounds closed so far: every barrier closes one."""
+    def taken(self) -> int:
+        """How many barriers of the epoch have been taken."""
         return self.barrier.number - self._first
 
     def process(self, parts: Sequence[LogPart], most: int, before: int = 0) -> ClosedRounds:
@@ -63,26 +65,33 @@ class CountedIntake:
                 counted = part
             elif isinstance(part, Barrier) and counted is not None:
                 if part.number > self.barrier.number and len(closed.admitted) < most:
-                    self._close(part, counted, closed)
+                    self._close(part, counted, closed, before + len(closed.admitted) + 1)
                 counted = None
         return closed
 
-    def _close(self, barrier: Barrier, counted: CountedRound, closed: ClosedRounds) -> None:
+    def _close(self, barrier: Barrier, counted: CountedRound, closed: ClosedRounds, number: int) -> None:
+        """Take what a barrier closes: round `number`, if it counts."""
         self._check(barrier, counted)
-        position = self.position
+        position, due = self.position, self.position.closed
         first, *further = [max(end, at(position.offsets, place)) for place, end in enumerate(barrier.ends)]
         log = self._digester.extend_joint(position.log, counted.in_log)
         closed.records += sum(part.records for part in counted.partitions)
-        closed.admitted.append(self._labels(barrier, counted))
-        if counted.found is not None:
-            closed.found[counted.round] = self._found(counted)
-        closed.timestamps.append(barrier.due)
-        closed.digests.append([(number, part.head) for number, part in enumerate(counted.partitions)])
-        self.position = Position(first, log, barrier.due, position.released, barrier, tuple(further))
+        if self._days.count_all or self._days.counts(barrier):
+            due = barrier.due
+            closed.admitted.append(self._labels(barrier, counted))
+            if (number in self._mechanism.tests) != (counted.found is not None):
+                raise self._refused(counted, "has a test too many or too few")
+            if counted.found is not None:
+                closed.found[number] = self._found(counted.found, number, counted)
+            closed.timestamps.append(due)
+            closed.digests.append([(place, part.head) for place, part in enumerate(counted.partitions)])
+        elif counted.counts or counted.found is not None or any(part.head for part in counted.partitions):
+            raise self._refused(counted, "counts what is of no day")
+        self.position = Position(first, log, due, position.released, barrier, tuple(further))
 
     def _check(self, barrier: Barrier, counted: CountedRound) -> None:
-        if barrier.number != self.barrier.number + 1 or counted.round != self.round + 1:
-            raise ValueError(f"round {counted.round} does not follow round {self.round}")
+        if barrier.number != self.barrier.number + 1 or counted.number != self.taken + 1:
+            raise ValueError(f"barrier {counted.number} of the epoch does not follow barrier {self.taken}")
         if (counted.barrier, len(counted.partitions)) != (barrier.digest, len(barrier.offsets)):
             raise self._refused(counted, "was closed by another barrier than the one that counts")
 
@@ -96,15 +105,13 @@ class CountedIntake:
         most = sum(max(0, end - at(self.position.offsets, place)) for place, end in ends)
         if len(places) and (places[0] < 0 or places[-1] >= len(self._shown) or counts.max() > most):
             raise self._refused(counted, "counts labels that are not shown, or more events than there are")
-        admitted = dict(zip(map(self._shown.__getitem__, places.tolist()), counts.tolist(), strict=True))
-        if (counted.round in self._mechanism.tests) != (counted.found is not None):
-            raise self._refused(counted, "has a test too many or too few")
-        return admitted
+        return dict(zip(map(self._shown.__getitem__, places.tolist()), counts.tolist(), strict=True))
 
-    def _found(self, counted: CountedRound) -> list[tuple[str, int]]:
-        """The labels that the round's test found."""
-        found = counted.found or []
-        labels, test = [label for label, _ in found], self._mechanism.tests.index(counted.round)
+    def _found(
+        self, found: list[tuple[str, int]], number: int, counted: CountedRound
+    ) -> list[tuple[str, int]]:
+        """The labels that the test of round `number` found."""
+        labels, test = [label for label, _ in found], self._mechanism.tests.index(number)
         least, new = int(self._mechanism.test_taus[test]), set(labels)
         if labels != sorted(new) or new & set(self._shown) or any(count < least for _, count in found):
             raise self._refused(counted, "shows labels that its test cannot have found")
@@ -113,6 +120,6 @@ class CountedIntake:
 
     def _refused(self, counted: CountedRound, why: str) -> CountsRefused:
         return CountsRefused(
-            f"round {counted.round} of epoch {self._epoch.number} {why}: the topic of the counts was written by an "
+            f"round {counted.number} of epoch {self._epoch.number} {why}: the topic of the counts was written by an "
             "engine with other settings, or was changed; nothing is sent"
         )

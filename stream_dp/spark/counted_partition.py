@@ -26,28 +26,38 @@ class RoundOfPartition:
 
 
 class CountedPartition:
-    """Partition `number` of the epoch's topic, after `rounds` rounds.
+    """Partition `number` of the epoch's topic, after `rounds` rounds that count; `days` are those that follow.
 
     `schemas` are the records that settle what schemas stand for, and `bound` decides what of each event is admitted.
     """
 
     def __init__(
-        self, epoch: Epoch, key: bytes, number: int, rounds: int, schemas: Sequence[bytes], bound: Bound
+        self,
+        epoch: Epoch,
+        key: bytes,
+        number: int,
+        rounds: int,
+        days: CountedDays,
+        schemas: Sequence[bytes],
+        bound: Bound,
     ) -> None:
-        assert epoch.days is None, "every barrier closes a round"
         self._number, self._round, self._noise = number, rounds, epoch.noise(key)
-        self._admission = Admission(epoch, key, epoch.topic, CountedDays(epoch, None, 0), bound)
+        self._admission = Admission(epoch, key, epoch.topic, days, bound)
         self._admission.schemas.take(*schemas)
         self._digester = LogDigester(key, epoch.reads_headers)
 
-    def close(self, records: Sequence[Records]) -> RoundOfPartition:
-        """The next round; `records` are all of the partition, in order."""
+    def close(self, barrier: Barrier, records: Sequence[Records]) -> RoundOfPartition:
+        """The round that `barrier` closes; `records` are all of the partition, in order.
+
+        If it does not count, nothing is admitted, and it has no head.
+        """
         columns = Records.joined(records) if records else ()
-        letters = list[DeadLetter]()
-        self._round += 1
-        [admitted] = self._admission.admitted([(self._number, columns)], letters)
-        counts = Counter(admitted)
-        head = self._noise.part_digest(self._round, self._number, counts)
+        letters, counts, head = list[DeadLetter](), Counter[str](), b""
+        if self._admission.counts_all or self._admission.counts(barrier):
+            self._round += 1
+            [admitted] = self._admission.admitted([(self._number, columns)], letters)
+            counts = Counter(admitted)
+            head = self._noise.part_digest(self._round, self._number, counts)
         if not columns:
             return RoundOfPartition(PartitionOfRound(head), counts, letters)
         part = self._digester.of_part(self._number, columns)

@@ -33,6 +33,7 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import borrowed, producer_client
 from stream_dp.kafka.rights import naming
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.spark.closed import require_private
 from stream_dp.spark.counted_partition import start_of
 from stream_dp.spark.engine_state import KNOWN, EngineState, StateFile
@@ -146,18 +147,22 @@ class EngineEpoch:
         barriers = self._next_barriers()
         if not barriers:
             return None
-        last, found = self.state.round + len(barriers), None
-        answers, pairs = self._counted(barriers, last)
-        rounds, history = self._rounds(barriers, answers)
+        days = self._days()
+        numbers, found = days.numbers(self.state.round, barriers), None
+        answers, pairs = self._counted(barriers, days.day)
+        rounds, history = self._rounds(barriers, numbers, answers)
+        last = max(self.state.round, *numbers)
+        due = [barrier.due for barrier, number in zip(barriers, numbers, strict=True) if number]
         after = msgspec.structs.replace(
             self.state,
             barrier=barriers[-1],
             round=last,
+            closed=due[-1] if due else self.state.closed,
             history=history,
             turns=self.state.turns + [each.labels for each in answers if each.labels],
             pairs=pairs,
         )
-        if last in self._tests:
+        if numbers[-1] in self._tests:
             after, found = self._tested(after)
             rounds[-1] = msgspec.structs.replace(rounds[-1], found=found)
         elif len(after.turns) > MOST_FILES:
@@ -172,16 +177,23 @@ class EngineEpoch:
         del self._waiting[: len(barriers)]
         return sum(each.records for each in answers)
 
+    def _days(self) -> CountedDays:
+        return CountedDays(self.epoch, self.state.barrier, self.state.closed)
+
     def _next_barriers(self) -> list[Barrier]:
-        """Those of the next turn: a test round and the last round are the last of theirs."""
-        taken, number = list[Barrier](), self.state.round
+        """Those of the next turn: a test round and the last round are the last of theirs, and all are of one day."""
+        taken, number, days = list[Barrier](), self.state.round, self._days()
         if self.finished:
             return taken
         most = RECORDS_A_CORE * self._cores()
         for barrier in self._waiting[:MOST_ROUNDS]:
+            day, counts = days.day, days.counts(barrier)
+            if days.day != day and number > self.state.round:
+                break
             taken.append(barrier)
-            number += 1
-            if number in self._tests or number == self._horizon or self._records_up_to(barrier) > most:
+            number += counts
+            is_last = counts and (number in self._tests or number == self._horizon)
+            if is_last or self._records_up_to(barrier) > most:
                 break
         return taken
 
@@ -190,14 +202,16 @@ class EngineEpoch:
         ends = enumerate(barrier.ends)
         return sum(max(0, end - start_of(self.epoch, self.state.barrier, place)) for place, end in ends)
 
-    def _counted(self, barriers: Sequence[Barrier], last: int) -> tuple[list[Counted], list[str]]:
-        """What tasks count up to round `last`, and what the files of users' pairs are called afterwards."""
-        tasks = dealt(len(barriers[-1].offsets), self._cores())
-        begun = self._work, tasks, self.state.round, self.state.barrier, barriers, self.state.shown
+    def _counted(self, barriers: Sequence[Barrier], day: int) -> tuple[list[Counted], list[str]]:
+        """What tasks count of the rounds of a day, and what the files of users' pairs are called afterwards."""
+        tasks, last = dealt(len(barriers[-1].offsets), self._cores()), barriers[-1].number
+        place = self.state.round, self.state.barrier, self.state.closed
+        begun = self._work, tasks, *place, barriers, self.state.shown
         if self.epoch.guarantee.unit == "event":
             return self._read(CountTasks(*begun, f"turn-{last}", self.schemas)), []
         reading = ReadUserTasks(*begun, f"users-{last}", self.schemas)
-        read, known = self._read(reading), self.state.pairs
+        read = self._read(reading)
+        known = self.state.pairs if day == self.epoch.day_of(self.state.closed) else []  # users begin anew
         files, admitted, joined = (
             [each.labels for each in read if each.labels],
             f"admitted-{last}",
@@ -218,22 +232,24 @@ class EngineEpoch:
         return [msgspec.msgpack.decode(answer, type=kind) for answer in self._run(tasks, number)]
 
     def _rounds(
-        self, barriers: Sequence[Barrier], answers: Sequence[Counted]
+        self, barriers: Sequence[Barrier], numbers: Sequence[int], answers: Sequence[Counted]
     ) -> tuple[list[CountedRound], bytes]:
-        """The record of each round, and the head of the chain after the last one."""
+        """The record of what each barrier closes, and the head of the chain after the last one."""
+        assert self.epoch.after_barrier is not None
         parts = {number: each for answer in answers for number, each in answer.partitions.items()}
         links = RoundChain(self._noise, self.epoch.mechanism.chain_rounds, self.state.history)
         rounds = []
-        for step, barrier in enumerate(barriers):
-            number = self.state.round + step + 1
+        for step, (barrier, number) in enumerate(zip(barriers, numbers, strict=True)):
             mine = [parts[place][step] for place in range(len(barrier.offsets))]
-            links.join(number, [[(place, part.head) for place, part in enumerate(mine)]])
+            if number:
+                links.join(number, [[(place, part.head) for place, part in enumerate(mine)]])
             columns = [
                 (np.frombuffer(places, "<i4").astype(np.int64), np.frombuffer(counts, "<i4").astype(np.int64))
                 for places, counts in (answer.shown[step] for answer in answers)
             ]
             shown = packed_sum(columns)
-            rounds.append(CountedRound(self.epoch.nonce, number, barrier.digest, mine, *shown))
+            at_barrier = barrier.number - self.epoch.after_barrier.number
+            rounds.append(CountedRound(self.epoch.nonce, at_barrier, barrier.digest, mine, *shown))
         return rounds, links.history
 
     def _tested(self, state: EngineState) -> tuple[EngineState, list[tuple[str, int]]]:
@@ -249,7 +265,7 @@ class EngineEpoch:
 
     def _joined(self, state: EngineState) -> EngineState:
         """The state with fewer files of turns."""
-        name = f"joined-{state.round}"
+        name = f"joined-{state.barrier.number}"
         self._answers(JoinTasks(self._work, [state.turns] * BUCKETS, name), BUCKETS, Found)
         return msgspec.structs.replace(state, turns=[], joined=[*state.joined, name])
 

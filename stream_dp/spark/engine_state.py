@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from stream_dp.engine.epoch import Epoch
+from stream_dp.engine.release_schedule import NEVER
 from stream_dp.events.barrier_chain import Barrier
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles
@@ -20,13 +21,15 @@ _NAME = "state"
 class EngineState(msgspec.Struct, frozen=True):
     """Everything after round `round`, which `barrier` closed.
 
-    `history` is the head of the chain.  `tests` are the rounds of the tests so far, with the heads after them.
-    Labels that are shown stand in the file `shown`, empty for none.  All others are in the files `turns`, and in those
-    that each of `joined` begins, one for each bucket.  So are `pairs` of users and items, by buckets of users.
+    `closed` is when the last round was closed that counts: see `CountedDays`.  `history` is the head of the chain.
+    `tests` are the rounds of the tests so far, with the heads after them.  Labels that are shown stand in the file
+    `shown`, empty for none.  All others are in the files `turns`, and in those that each of `joined` begins, one for
+    each bucket.  So are `pairs` of users and items, by buckets of users.
     """
 
     barrier: Barrier
     round: int
+    closed: int
     history: bytes
     tests: list[tuple[int, bytes]] = []
     shown: str = ""
@@ -39,7 +42,7 @@ class EngineState(msgspec.Struct, frozen=True):
     def at_start_of(cls, epoch: Epoch) -> "EngineState":
         """Before the first round."""
         assert epoch.after_barrier is not None, "only barriers cut all partitions alike"
-        return cls(epoch.after_barrier, 0, EMPTY_HISTORY, shown=KNOWN if epoch.known else "")
+        return cls(epoch.after_barrier, 0, NEVER, EMPTY_HISTORY, shown=KNOWN if epoch.known else "")
 
     def files_of_buckets(self) -> Sequence[Sequence[str]]:
         """The files of labels that are not shown, by bucket."""

@@ -32,6 +32,7 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.merged_log import taken_before
 from stream_dp.events.schema_book import SchemaBook
 from stream_dp.jobs.task_errors import TaskFailed, untold
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.spark.closed import FolderOpen, require_private
 from stream_dp.spark.counted_partition import CountedPartition, RoundOfPartition, start_of
@@ -136,14 +137,15 @@ def close_process() -> None:
 class CountTasks:
     """Counts the rounds that `barriers` close, in tasks of some partitions each; `rounds` end with barrier `after`.
 
-    `shown` is the file of the labels that are shown, `name` what the files of this turn are called, and `schemas` what
-    is settled.
+    `closed` is when the last of them was closed that counts: see `CountedDays`.  `shown` is the file of the labels that
+    are shown, `name` what the files of this turn are called, and `schemas` what is settled.
     """
 
     work: Work
     tasks: Sequence[Sequence[int]]
     rounds: int
     after: Barrier
+    closed: int
     barriers: Sequence[Barrier]
     shown: str
     name: str
@@ -151,6 +153,10 @@ class CountTasks:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from answers(batches, lambda task: self.count(task, self.work.process()))
+
+    def days(self) -> CountedDays:
+        """The days that follow `after`."""
+        return CountedDays(self.work.epoch, self.after, self.closed)
 
     def count(self, task: int, process: Process) -> Counted:
         """What one task counts."""
@@ -178,10 +184,10 @@ class CountTasks:
                 return Counted(unsettled=unsettled)
         counted = Counted()
         for number in numbers:
-            place, parts = (number, self.rounds, self.schemas, bound), list[PartitionOfRound]()
-            partition = CountedPartition(epoch, process.key, *place)
+            place, parts = (number, self.rounds, self.days()), list[PartitionOfRound]()
+            partition = CountedPartition(epoch, process.key, *place, self.schemas, bound)
             for step, barrier in enumerate(self.barriers):
-                closed = partition.close([*taken_before(held[number], barrier.end_of(number))])
+                closed = partition.close(barrier, [*taken_before(held[number], barrier.end_of(number))])
                 take(number, step, closed)
                 counted.letters += closed.letters
                 counted.records += closed.part.records

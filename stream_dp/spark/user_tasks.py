@@ -132,15 +132,16 @@ class CountUserTasks:
         """What was admitted in one task: only heads, labels and what is shown."""
         reading, counted = self.reading, Counted()
         tally = Tally(process, reading.shown, len(reading.barriers))
+        numbers = reading.days().numbers(reading.rounds, reading.barriers)
         for number in reading.tasks[task]:
             rounds = [Counter[str]() for _ in reading.barriers]
             for bucket in range(BUCKETS):
                 for step, counts in _decoded(process, f"{self.admitted}.{bucket}", number, _Admitted):
                     rounds[step].update(counts)
             heads = list[PartitionOfRound]()
-            for step, counts in enumerate(rounds):
+            for step, (counts, counted_round) in enumerate(zip(rounds, numbers, strict=True)):
                 tally.add(step, counts)
-                head = process.noise.part_digest(reading.rounds + step + 1, number, counts)
+                head = process.noise.part_digest(counted_round, number, counts) if counted_round else b""
                 heads.append(PartitionOfRound(head))
             counted.partitions[number] = heads
         tally.put_into(counted, f"{self.name}.{task}")

@@ -13,11 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.journal import EpochJournal
+from stream_dp.events.barrier_chain import Barrier
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.releases.release import decode_release
 from stream_dp.spark import engine as engine_module
 from stream_dp.spark import user_tasks
@@ -31,8 +34,9 @@ from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
 from tests.system.partitioned import PARTITIONS
 from tests.system.streams import Stream, ended, small_stream
+from tests.system.test_user_days import FIRST, HOUR, ZONE, open_for_all_days
 from tests.system.test_verify_commands import run
-from tests.system.ticking import NO_MORE, TICKS, open_epoch
+from tests.system.ticking import NO_MORE, TICKS, close_round_of_a_day, open_epoch
 from tests.system.waiting import GIVE_UP_SECONDS
 
 APART = 4
@@ -89,8 +93,10 @@ class Engines:
 
 
 USERS: dict[str, Any] = {"unit": "user", "items_per_user": 6, "items_per_event": 4}  # which is left out
-UNITS = pytest.mark.parametrize("unit", [{}, USERS], ids=["event", "user"])
+DAYS: dict[str, Any] = {**USERS, "unit": "user-day", "items_per_user": 2, "time_zone": ZONE}
+UNITS = pytest.mark.parametrize("unit", [{}, USERS, DAYS], ids=["event", "user", "user-day"])
 MOST_USERS = 40
+MORNING, UNLED = days_of(ZONE).begins(FIRST), 1
 
 
 @pytest.fixture
@@ -105,7 +111,7 @@ def stream(
 ) -> Iterator[Stream]:
     settings = SPARK | unit
     with small_stream(kafka, redis_url, topic_prefix, tmp_path, partitions=PARTITIONS, **settings) as stream:
-        open_epoch(stream)
+        (open_for_all_days if stream.settings.unit == "user-day" else open_epoch)(stream)
         yield stream
 
 
@@ -119,11 +125,15 @@ def engines(stream: Stream, tmp_path: Path) -> Iterator[Engines]:
 
 def feed(stream: Stream, first: int, last: int) -> None:
     """Events in all partitions, and a barrier behind each two dozen; every third one closes nothing."""
+    unit = stream.settings.unit
     for number in range(first, last + 1):
         if number % 3:
-            users = MOST_USERS if stream.settings.unit == "user" else 0
+            users = 0 if unit == "event" else MOST_USERS
             stream.spread(some_events(24, seed=number, users=users), PARTITIONS)
-        stream.close_rounds(1_000 * number)
+        if unit == "user-day":
+            close_round_of_a_day(stream, MORNING + 5 * HOUR * number, *[UNLED] * (number % 2))
+        else:
+            stream.close_rounds(1_000 * number)
 
 
 def released(stream: Stream, **changed: Any) -> None:
@@ -139,7 +149,7 @@ def test_a_worker_releases_what_an_engine_counts(stream: Stream, engines: Engine
     for first in range(1, 5 * APART, 5):
         feed(stream, first, first + 4)
         engines.work()
-        stream.wait_until_round(first + 4, worker)
+        stream.wait_until_round(stream.uninterrupted()[0].round, worker)
         if first == 11:  # another worker goes on from the checkpoint of this one
             stream.stop(worker)
             worker = stream.start()
@@ -173,7 +183,7 @@ def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
     for owner, name in steps():
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, _dying(getattr(owner, name), after))
-            for _ in range(APART):
+            for _ in range(2 * APART):
                 number += 1
                 stream.spread([b"broken"], PARTITIONS)  # so that every turn has a letter
                 feed(stream, number, number)
@@ -243,6 +253,33 @@ def test_the_order_in_which_users_are_bounded_shows(
     monkeypatch.setattr(user_tasks, "in_order", by_partition)
     feed(stream, 1, 3 * APART)
     engines.work()
+    released(stream)
+    with pytest.raises(AssertionError, match="differs"):
+        stream.check_releases()
+
+
+def _one_day(epoch: EngineEpoch, barriers: Sequence[Barrier], day: int) -> Any:
+    return _COUNTED(epoch, barriers, epoch.epoch.day_of(epoch.state.closed))
+
+
+_COUNTED = EngineEpoch._counted
+
+
+@pytest.mark.parametrize("unit", [DAYS], ids=["user-day"])
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [(EngineEpoch, "_counted", _one_day), (CountedDays, "counts_part", lambda *_: True)],
+    ids=["users go on over midnight", "a partition without a leader counts all the same"],
+)
+def test_what_days_leave_out_shows(
+    stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: Any
+) -> None:
+    """Broken controls."""
+    feed(stream, 1, 5 * APART)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, broken)
+        engines.work()
+    assert stream.uninterrupted()[0].round < 5 * APART, "some rounds count nowhere"
     released(stream)
     with pytest.raises(AssertionError, match="differs"):
         stream.check_releases()
@@ -354,7 +391,6 @@ def test_records_that_no_engine_of_the_stream_wrote_are_refused(stream: Stream, 
         ({"rounds": "per-event"}, 'set rounds = "ticks"'),
         ({"mechanism": "binary", "discover": "default", "at_least": 1}, 'or set mechanism = "blt"'),
         ({"discover": "every-round", "at_least": 1}, "an engine finds labels at tests"),
-        ({"unit": "user-day", "items_per_user": 3}, 'set unit = "user" or "event"'),
     ],
 )
 def test_what_an_engine_cannot_count_is_refused(changed: dict[str, Any], says: str) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from stream_dp.events.barrier_chain import decode_barrier
+from stream_dp.events.barrier_chain import decode_barrier, named
+from stream_dp.events.record import Record
 from stream_dp.releases.release import decode_release
 from tests.system.streams import Stream
 
@@ -32,6 +33,16 @@ def open_epoch(stream: Stream, **changed: Any) -> None:
     worker = stream.start(**changed)
     stream.wait_until_logged("epoch 1, round 0")
     stream.stop(worker)
+
+
+def close_round_of_a_day(stream: Stream, due: int, *unled: int) -> None:
+    """Write a barrier like a writer that cannot reach some partitions.
+
+    What came around a midnight counts nowhere, and of those partitions not what came since one.
+    """
+    chain = stream.chain()
+    ends = named(stream.ends()) | {str(each): chain.last.ends[each] for each in unled}
+    stream.write(stream.settings.barriers, [Record(0, due, None, chain.encode(due, ends, unled=unled))])
 
 
 def vars_of(record: tuple[int, bytes | None]) -> dict[str, int]:
