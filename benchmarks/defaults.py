@@ -40,16 +40,17 @@ from tests.shared import RETAIL
 DELTA = 1e-6
 EPSILONS = (1.0, 3.0)
 TOPS = (10, 50, 200)
-RUNS = 3
+TRIES, RUNS = 3, 10
 BAR = 0.9
 NOTHING = 0.1
 """Where even the best finds less than this share of the true top k, there is nothing to compare."""
 
 _ITEMS = (10, 30, 100, 300)
+_KEPT = (10, 20, 30, 50, 100)
 _BOUNDS = (1, 3, *_ITEMS)
 _RANKS = (1_000, 5_000, 20_000)
 _UNIONS: dict[str, dict[str, tuple[Any, ...]]] = {
-    "two-rounds": {"items_per_user": _ITEMS, "alpha": (3.0, 8.0)},
+    "two-rounds": {"items_per_user": (*_ITEMS, 600), "alpha": (3.0, 8.0)},
     "sips": {"items_per_user": _ITEMS},
     "policy-gaussian": {"items_per_user": _ITEMS, "alpha": (3.0, 8.0, 30.0)},
     "policy": {"items_per_user": _ITEMS, "alpha": (3.0, 5.0)},
@@ -64,11 +65,13 @@ _TOPS: dict[str, dict[str, tuple[Any, ...]]] = {
     "gumbel": {"kbar": _RANKS},
     "gaussian": {"kbar": (5_000,), "items_per_user": _BOUNDS},
     "laplace": {"kbar": (5_000,), "items_per_user": _BOUNDS},
+    "two-stage": {"items_per_user": _KEPT},
     "stable-fixed-k": {"kbar": (5_000,), "penalty": (0.3, 3.0)},
 }
 _HISTOGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "gaussian": {"items_per_user": _BOUNDS},
     "laplace": {"items_per_user": _BOUNDS},
+    "two-stage": {"items_per_user": _KEPT},
 }
 
 
@@ -104,7 +107,8 @@ class Compared:
 def main(console: Console) -> None:
     console.print(
         f"What the default finds of what the best finds at delta {DELTA:g}, mean of {RUNS} runs: labels, and for top-k "
-        f"the share of the true ones.\nThe best is chosen by other runs.  In brackets the default's part; bar {BAR}.",
+        f"the share of the true ones.\nThe best is chosen by {TRIES} other runs.  In brackets the default's part; "
+        f"bar {BAR}.",
         highlight=False,
     )
     lines = [
@@ -249,11 +253,11 @@ def _compared(
 ) -> Compared:
     """One job at one epsilon: what the default finds, and the best of the grid."""
 
-    def find(settings: dict[str, Any], first: int = 0) -> Found:
+    def find(settings: dict[str, Any], first: int = 0, runs: int = TRIES) -> Found:
         request = request_from({"id": "defaults"} | default | settings)
         assert isinstance(request, JobRequest)
         run = calibrate(request).run
-        found = [much(run(rows, OneShotNoise(bytes([number] * 32)))) for number in range(first, first + RUNS)]
+        found = [much(run(rows, OneShotNoise(bytes([number] * 32)))) for number in range(first, first + runs)]
         told = " ".join(f"{name} {value}" for name, value in settings.items())
         return Found(told or "the default", float(np.mean(found)))
 
@@ -264,7 +268,7 @@ def _compared(
         if dict(zip(grid, values, strict=True)).get("kbar", 10**9) >= default.get("k", 0)
     ]
     chosen = max(({}, *tries), key=lambda settings: find(settings).much)
-    ours, best = find({}, RUNS), find(chosen, RUNS)  # runs by which none was chosen
+    ours, best = find({}, TRIES, RUNS), find(chosen, TRIES, RUNS)  # runs by which none was chosen
     found = Compared(ours, best, "k" in default)
     what = f"{default['job']} {default.get('k', '')}"
     console.print(

@@ -16,7 +16,7 @@ from stream_dp.audit import broken_two_rounds as broken
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import Law, delta_between, law_of
 from stream_dp.audit.exact_fitted import fitted_cases, fitted_wrongly
-from stream_dp.audit.exact_two_stage import two_stage_cases, two_stage_wrongly
+from stream_dp.audit.exact_two_stage import first_of_two_stages, two_stage_cases, two_stage_wrongly
 from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, OneShotCounted, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
@@ -38,7 +38,7 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 def one_shot_cases(names: Sequence[str] = ()) -> list[OneShotCase]:
     """All, broken ones last; only those of the named mechanisms where some are named."""
-    found = [*_jobs(), *_laws(), *fitted_cases(), *two_stage_cases()]
+    found = [*_jobs(), *_laws(), *fitted_cases(), *two_stage_cases(), *first_of_two_stages()]
     found += [*_broken(), *fitted_wrongly(), *two_stage_wrongly()]
     return [case for case in found if not names or case.name in names]
 

@@ -43,6 +43,14 @@ def two_stage_cases() -> Iterator[OneShotCase]:
     yield _case(TwoStage(3.0, 0.02, 1), data=[*CROWDS[:2]])
 
 
+def first_of_two_stages() -> Iterator[OneShotCase]:
+    """The label of the largest count alone, with its count: a top-k with k = 1."""
+    parameters = TwoStage(0.5, 0.001, 1)
+    law = partial(_law_of_first, parameters)
+    worst = partial(worst_of_leaving, law, [_EVEN, _LATE, _BEHIND], parameters.epsilon)
+    yield OneShotCase("top-k two-stage", parameters.epsilon, parameters.delta, worst, "")
+
+
 def two_stage_wrongly() -> Iterator[OneShotCase]:
     correct = TwoStage(0.5, 0.001, 1)
     yield _case(correct, "users keep what is frequent by true weights", _by_truth, [_EVEN])
@@ -68,6 +76,16 @@ def _law(parameters: TwoStage, first: First, holdings: Holdings) -> "Law[Hashabl
         one, other = (_shown(count, parameters) for count in counts)
         for (left, p), (right, q) in product(one.items(), other.items()):
             found[left, right] = found.get((left, right), 0.0) + chance * p * q
+    return found
+
+
+def _law_of_first(parameters: TwoStage, holdings: Holdings) -> "Law[Hashable]":
+    found = dict[Hashable, float]()
+    for counts, chance in _law(parameters, _by_noise, holdings).items():
+        assert isinstance(counts, tuple)
+        shown = [(-count, place) for place, count in enumerate(counts) if count is not None]
+        first = min(shown, default=None)
+        found[first] = found.get(first, 0.0) + chance
     return found
 
 

@@ -29,6 +29,26 @@ class Marks(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Marks by which users keep the items that come first, instead of a sample.
+
+    `of_item`: the rank of each item by number, uint64; no two are equal.
+    """
+
+    of_item: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, places: Integers) -> "Ranks":
+        """From the items' places in an order, int64 of shape (items,)."""
+        return cls(places.astype(np.uint64))
+
+    def sample_marks(self, stage: int, users: Integers, items: Integers) -> NDArray[np.uint64]:
+        """See `Marks`: the leading bits, which samples compare first, tell ranks apart."""
+        bits = int(self.of_item.max(initial=1)).bit_length()
+        return self.of_item[items] << np.uint64(64 - bits)
+
+
 class Weighing(Protocol):
     """Users whose items can be weighed, wherever they are."""
 
@@ -149,6 +169,8 @@ def sizes_in(found: Baskets, edges: Sequence[int]) -> Integers:
 def sample(all_baskets: Baskets, items_per_user: int, marks: Marks, stage: int = 0) -> Baskets:
     """At most `items_per_user` items of each user, a uniform choice which each user makes without the others.
 
+    By `Ranks` those that come first.
+
     Whatever the key, who else is there changes nothing of a user's choice where users and items are known by names.
     """
     sizes = all_baskets.sizes
@@ -159,7 +181,7 @@ def sample(all_baskets: Baskets, items_per_user: int, marks: Marks, stage: int =
     crowds = sizes[over]
     holders = np.repeat(np.arange(len(crowds)), crowds)
     users, items = all_baskets.users[over], all_baskets.items[crowded]
-    if all_baskets.known_by is not None:
+    if all_baskets.known_by is not None and not isinstance(marks, Ranks):
         users, items = all_baskets.known_by.users(users), all_baskets.known_by.items(items)
     drawn = marks.sample_marks(stage, np.repeat(users, crowds), items)
     kept = np.ones(len(all_baskets.items), np.bool_)

@@ -22,12 +22,12 @@ no noise; keeping by true weights; and all of V for stage 2.  `audit --exact` ca
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import Baskets, each_once, sample, spread_weights
+from stream_dp.batch.baskets import Baskets, Ranks, Weighing, each_once, sample, spread_weights
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_positive
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, square_root_share
@@ -42,6 +42,8 @@ SHARE = 0.1
 """s: what the first stage takes of V."""
 
 _DOWN = 1 - 1e-9
+_ALL = 1 << 62
+"""No user holds more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,24 @@ class TwoStage:
         return self.tau + NORMAL_95 * self.sd
 
 
-def two_stage(all_baskets: Baskets, parameters: TwoStage, noise: OneShotNoise) -> Outcome:
+def two_stage(users: Weighing, parameters: TwoStage, noise: OneShotNoise) -> Outcome:
     """Labels and noisy counts, by falling count."""
-    first = noise.gaussian(parameters.first_sigma, all_baskets.item_count)
-    return _counted(kept_by(all_baskets, weights_of(all_baskets) + first, parameters), parameters, noise)
+    weights = users.weights(_ALL, square_root_share, noise) / UNIT
+    first = noise.gaussian(parameters.first_sigma, users.item_count)
+    counts = users.weights(parameters.items_per_user, each_once, by_weight(weights + first), 1)
+    held = np.flatnonzero(counts)
+    noisy = counts[held] + noise.discrete_gaussian(parameters.sigma_squared, len(held))
+    passed = noisy >= parameters.tau
+    items, noisy = held[passed], noisy[passed]
+    order = np.lexsort((items, -noisy))
+    return Outcome(items[order], noisy[order], parameters.sd)
+
+
+def by_weight(noisy: NDArray[np.float64]) -> Ranks:
+    """The labels of largest noisy weight come first, ties by label."""
+    places = np.empty(len(noisy), np.int64)
+    places[np.argsort(-noisy, kind="stable")] = np.arange(len(noisy))
+    return Ranks.of(places)
 
 
 def weights_of(all_baskets: Baskets) -> NDArray[np.float64]:
@@ -106,31 +122,4 @@ def weights_of(all_baskets: Baskets) -> NDArray[np.float64]:
 
 def kept_by(all_baskets: Baskets, noisy: NDArray[np.float64], parameters: TwoStage) -> Baskets:
     """What users keep: of what each holds the labels of largest noisy weight."""
-    first_bits = np.uint64(64 - max(1, len(noisy)).bit_length())  # by which samples compare marks first
-    ranks = np.empty(len(noisy), np.uint64)
-    ranks[np.argsort(-noisy, kind="stable")] = np.arange(len(noisy), dtype=np.uint64) << first_bits
-    return sample(replace(all_baskets, known_by=None), parameters.items_per_user, _Ranks(ranks))
-
-
-def _counted(kept: Baskets, parameters: TwoStage, noise: OneShotNoise) -> Outcome:
-    """The second stage."""
-    counts = spread_weights(kept, each_once)
-    held = np.flatnonzero(counts)
-    noisy = counts[held] + noise.discrete_gaussian(parameters.sigma_squared, len(held))
-    passed = noisy >= parameters.tau
-    items, noisy = held[passed], noisy[passed]
-    order = np.lexsort((items, -noisy))
-    return Outcome(items[order], noisy[order], parameters.sd)
-
-
-@dataclass(frozen=True)
-class _Ranks:
-    """Marks by which a sample takes the items that come first."""
-
-    of_item: NDArray[np.uint64]
-
-    def sample_marks(
-        self, stage: int, users: NDArray[np.int64], items: NDArray[np.int64]
-    ) -> NDArray[np.uint64]:
-        """See `Marks.sample_marks`."""
-        return self.of_item[items]
+    return sample(all_baskets, parameters.items_per_user, by_weight(noisy))

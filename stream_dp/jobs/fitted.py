@@ -46,12 +46,23 @@ _HELD = (1.0, 2.0, 3.4, 6.2, 11.8, 23.0, 46.0, 92.0, 182.0, 400.0)
 
 _BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 150, 300)
 _PURE_BOUNDS = (1, 2, 3)
+_STAGED_BOUNDS = (30, 50, 100)
+_UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
 
 _DISTINCT = 3.0
 """A bin counts if its number is so many noise scales above 0."""
 
 _EASY = 15.0
 """The label of rank k is taken to be held by one in 15 k of all pairs of a user and an item, or more."""
+
+_FREQUENT = 0.5
+"""The part of what a user holds that is frequent, so that two stages keep it all if it is at most `items_per_user`."""
+
+_FALLS = 10.5
+"""Labels are taken to be held like 1 / (10.5 rank) of all pairs: this is the sum of 1 / rank over 20,000 of them."""
+
+_HEAD = 150.0
+"""Two stages count for a histogram of at most about so many labels: of more, users would keep the first ones alone."""
 
 _BONUS = 0.05
 """A histogram that counts twice as much of what users hold may need 2^0.05 times as much of a label."""
@@ -68,12 +79,14 @@ class Branch:
     """A mechanism that may be chosen.
 
     `gives`: how much a user of so many items gives to all labels together, where a label needs `calibrated.needed`.
+    `of_head`: it is good at the most frequent labels alone.
     """
 
     mechanism: str
     chosen: dict[str, Any]
     calibrated: Calibrated
     gives: Callable[[Reals], Reals]
+    of_head: bool = False
 
     @property
     def needed(self) -> float:
@@ -107,11 +120,18 @@ class Fitted:
         if not users.any():
             return self.usual
         held, bonus = np.array(self.held), 0.0 if self.k else _BONUS
-        given = [float(users @ each.gives(held)) for each in self.branches]
-        part = [each.needed / whole ** (1 + bonus) for each, whole in zip(self.branches, given, strict=True)]
-        limit = max(min(part), 1 / (_EASY * self.k)) if self.k else min(part)
-        good = [place for place, each in enumerate(part) if each <= limit]
-        return self.branches[max(good, key=lambda place: (given[place], -part[place]))]
+        given = {place: float(users @ each.gives(held)) for place, each in enumerate(self.branches)}
+        shown = max(
+            given[place] / each.needed for place, each in enumerate(self.branches) if not each.of_head
+        )
+        if not self.k and shown > _HEAD * _FALLS:
+            given = {place: whole for place, whole in given.items() if not self.branches[place].of_head}
+        part = {place: self.branches[place].needed / whole ** (1 + bonus) for place, whole in given.items()}
+        limit = max(min(part.values()), 1 / (_EASY * self.k) if self.k else 0.0)
+        good = [place for place, each in part.items() if each <= limit]
+        return self.branches[
+            max(good, key=lambda place: (given[place], not self.branches[place].of_head, -part[place]))
+        ]
 
     def run(self, rows: Counted, noise: OneShotNoise) -> Outcome:
         """Estimate, choose and run."""
@@ -185,6 +205,16 @@ def _sampled(job: JobName, fixed: dict[str, Any], pure: bool) -> list[Branch]:
     return found
 
 
+def _staged(job: JobName, **fixed: Any) -> list[Branch]:
+    """Counts of what a first stage shows to be frequent, by how many labels users keep."""
+
+    def kept(most: int) -> Callable[[Reals], Reals]:
+        return lambda held: np.minimum(held, most / _FREQUENT)
+
+    found = [_branch(job, "two-stage", kept(most), fixed, items_per_user=most) for most in _STAGED_BOUNDS]
+    return [replace(each, of_head=True) for each in found]
+
+
 def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
     """The branch with Gaussian noise whose bound is nearest to this one."""
     counted = [each for each in branches if each.mechanism == "gaussian"] or branches
@@ -194,7 +224,9 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
 def _histogram(epsilon: float, delta: float, pure: bool) -> Calibrated:
     first, rest = _shares(epsilon)
     branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure)
-    return Fitted(first, branches, _gaussian(branches, GAUSSIAN_COUNT_ITEMS)).calibrated(epsilon, delta)
+    staged = _staged("histogram", epsilon=rest, delta=delta)
+    usual = _gaussian(branches, GAUSSIAN_COUNT_ITEMS)
+    return Fitted(first, [*branches, *staged], usual).calibrated(epsilon, delta)
 
 
 def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calibrated:
@@ -204,7 +236,8 @@ def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calib
     ordered, usual = _branch("top-k", "gumbel", np.asarray, fixed), _gaussian(counted, GAUSSIAN_TOP_ITEMS)
     if ordered.needed <= _SAMPLED * usual.needed:
         usual = ordered
-    return Fitted(first, [*counted, ordered], usual, k).calibrated(epsilon, delta)
+    staged = _staged("top-k", epsilon=rest, delta=delta, k=k)
+    return Fitted(first, [*counted, ordered, *staged], usual, k).calibrated(epsilon, delta)
 
 
 @one_shot("histogram", "fitted", "counts")
@@ -237,9 +270,11 @@ def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
     first, rest = _shares(epsilon)
     fixed = {"epsilon": rest, "delta": delta}
 
-    def spread(held: Reals) -> Reals:
-        return _FILLED * np.sqrt(np.minimum(held, GAUSSIAN_UNION_ITEMS))
+    def spread(most: int) -> Callable[[Reals], Reals]:
+        return lambda held: _FILLED * np.sqrt(np.minimum(held, most))
 
-    rounds = _branch("set-union", "two-rounds", spread, fixed, items_per_user=GAUSSIAN_UNION_ITEMS)
+    rounds = [
+        _branch("set-union", "two-rounds", spread(most), fixed, items_per_user=most) for most in _UNION_BOUNDS
+    ]
     few = _branch("set-union", "greedy", np.ones_like, fixed, tokens=tokens(rest))
-    return Fitted(first, [rounds, few], rounds).calibrated(epsilon, delta)
+    return Fitted(first, [*rounds, few], rounds[0]).calibrated(epsilon, delta)

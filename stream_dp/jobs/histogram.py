@@ -44,7 +44,7 @@ def calibrate_two_stage(
 ) -> Calibrated:
     """Counts of the items_per_user labels of each user that a first stage shows to be frequent."""
     parameters = TwoStage(epsilon, delta, items_per_user)
-    return calibrated(lambda rows, noise: rows.baskets(), two_stage, parameters, delta, divides=False)
+    return calibrated(lambda rows, noise: rows.weighing(), two_stage, parameters, delta)
 
 
 @one_shot(

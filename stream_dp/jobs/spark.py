@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stream_dp.batch.baskets import Baskets, Marks, Share, Weighing
+from stream_dp.batch.baskets import Baskets, Marks, Ranks, Share, Weighing
 from stream_dp.config.connections import Kafka
 from stream_dp.errors import SparkFailed, StreamDpError, WorkerEnds, needs_extra
 from stream_dp.jobs.calibrated import Calibrated
@@ -170,9 +170,12 @@ class SparkRows(Counted):
         released: NDArray[np.bool_] | None = None,
     ) -> Integers:
         """See `Weighing.weights`."""
-        assert isinstance(marks, OneShotNoise)
         gone = [] if released is None else self.names(np.flatnonzero(released))
-        return self._weights(Weigh(items_per_user, share, marks.sampler(stage), stage, gone, self._only))
+        asked = Weigh(items_per_user, share, None, stage, gone, self._only)
+        if isinstance(marks, Ranks):
+            return self._weights(replace(asked, ranked=self.names(np.argsort(marks.of_item))))
+        assert isinstance(marks, OneShotNoise)
+        return self._weights(replace(asked, marks=marks.sampler(stage)))
 
     def sizes(self, edges: Sequence[int]) -> Integers:
         """See `Counted.sizes`."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from stream_dp.batch.baskets import Share, sample, without
+from stream_dp.batch.baskets import Marks, Ranks, Share, sample, without
 from stream_dp.config.connections import Kafka
 from stream_dp.events.stored_files import NoSuchObject, State
 from stream_dp.jobs.counted import as_labels, places_in
@@ -94,7 +94,8 @@ class TopicSource:
 class Weigh:
     """What is asked of the rows: their items' weights, or where `limit` is None how many distinct users hold each.
 
-    `released`: labels that count no more; `only`: the labels that count.  `edges`: instead of the items' weights, how
+    `released`: labels that count no more; `only`: the labels that count.  `ranked`: all labels, if users keep those
+    that come first in it instead of a sample by `marks`.  `edges`: instead of the items' weights, how
     many users hold so many items (`Counted.sizes`), under the number of the bin as its label.
     """
 
@@ -104,6 +105,7 @@ class Weigh:
     stage: int = 0
     released: Sequence[str] = ()
     only: Sequence[str] | None = None
+    ranked: Sequence[str] | None = None
     edges: Sequence[int] | None = None
 
     @property
@@ -118,8 +120,8 @@ class Weigh:
             found = part.baskets()
             if counting is not None:
                 found = without(found, ~counting)
-            if self.limit is not None and self.marks is not None:
-                found = sample(found, self.limit, self.marks, self.stage)
+            if self.limit is not None and (marks := self._marks(rows)) is not None:
+                found = sample(found, self.limit, marks, self.stage)
             if self.edges is not None:
                 found = sample(found, self.edges[-1], _AnyMarks())  # more would tell nothing more of the size
             assert rows.known_by is not None
@@ -133,16 +135,22 @@ class Weigh:
             users = rows.sizes(self.edges)
             held = np.flatnonzero(users)
             return _weights(as_labels([str(place) for place in held]), users[held])
-        if self.limit is None or self.share is None or self.marks is None:
+        if self.limit is None or self.share is None or (marks := self._marks(rows)) is None:
             weights = rows.counts()
             if (counting := self._counting(rows)) is not None:
                 weights = np.where(counting, weights, 0)
         else:
             counting = self._counting(rows)
             gone = None if counting is None else ~counting
-            weights = rows.weights(self.limit, self.share, self.marks, self.stage, gone)
+            weights = rows.weights(self.limit, self.share, marks, self.stage, gone)
         held = np.flatnonzero(weights > 0)
         return _weights(rows.labels.take(pa.array(held)), weights[held])
+
+    def _marks(self, rows: Rows) -> Marks | None:
+        """What users choose by."""
+        if self.ranked is None:
+            return self.marks
+        return Ranks.of(places_in(rows.labels, as_labels(list(self.ranked))))
 
     def _counting(self, rows: Rows) -> np.ndarray | None:
         """Which items count; None: all of them."""

@@ -33,7 +33,8 @@ from stream_dp.batch.stable_top_k import (
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
 from stream_dp.jobs.calibrated import Calibrated, SharedBudget, calibrated, counted, sampled
 from stream_dp.jobs.declared import one_shot
-from stream_dp.jobs.defaults import GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.histogram import calibrate_two_stage
 from stream_dp.jobs.shares import DOWN, gaussian_share, laplace_share, pick_share
 from stream_dp.privacy.accounting import zcdp_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -60,6 +61,15 @@ def calibrate_gaussian_top_k(
     parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
     alone = epsilon, delta
     return calibrated(sampled(items_per_user), gaussian_top_k, parameters, delta, alone=alone, first=k)
+
+
+@one_shot("top-k", "two-stage", "counts")
+def calibrate_two_stage_top_k(
+    epsilon: float, delta: float, k: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
+) -> Calibrated:
+    """The first k of the histogram of that name."""
+    found = calibrate_two_stage(epsilon, delta, items_per_user)
+    return replace(found, run=lambda rows, noise: found.run(rows, noise).first(k))
 
 
 @one_shot("top-k", "gumbel")

@@ -81,6 +81,7 @@ JOBS: list[dict[str, Any]] = [
     {"job": "histogram", "mechanism": "known", "items_per_user": 2, "bins": BINS, "delta": None},
     {"job": "top-k", "mechanism": "gumbel", "k": 10},
     {"job": "histogram", "mechanism": "fitted"},
+    {"job": "histogram", "mechanism": "two-stage", "items_per_user": 4},
     {"job": "top-k", "mechanism": "fitted-gaussian", "k": 10},
     {"job": "set-union", "mechanism": "sips", "items_per_user": 4},
     {"job": "set-union", "mechanism": "weighted", "items_per_user": 4},

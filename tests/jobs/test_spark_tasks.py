@@ -6,11 +6,12 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stream_dp.batch.baskets import each_once
+from stream_dp.batch.baskets import Marks, Ranks, each_once
 from stream_dp.batch.set_union import square_root_share
 from stream_dp.events.stored_files import LocalFile
 from stream_dp.jobs import file_rows
@@ -93,7 +94,11 @@ def alone(file: RowFile, unit: Unit, weigh: Weigh, noise: OneShotNoise) -> dict[
         weights = rows.counts()
     else:
         released = rows.places(list(weigh.released)) >= 0
-        weights = rows.weights(weigh.limit, weigh.share, noise, weigh.stage, released)
+        marks: Marks = noise
+        if weigh.ranked is not None:
+            places = {label: place for place, label in enumerate(weigh.ranked)}
+            marks = Ranks.of(np.array([places[label.decode()] for label in rows.labels.to_pylist()]))
+        weights = rows.weights(weigh.limit, weigh.share, marks, weigh.stage, released)
     names = [label.decode() for label in rows.labels.to_pylist()]
     return {name: weight for name, weight in zip(names, weights.tolist(), strict=True) if weight}
 
@@ -119,7 +124,8 @@ def test_weights_are_the_same_however_rows_are_divided(
         if unit == "event" and kind != "jsonl":
             file = RowFile(file.stored, file.kind, "", file.item)
         assert len(pieces_of(file)) > 10
-        for weigh in asked:
+        every = sorted({item for _, item in some_pairs(seed)}, key=lambda item: item[::-1])
+        for weigh in [*asked, Weigh(3, each_once, ranked=every)]:
             expected = alone(file, unit, weigh, noise)
             assert expected
             assert divided(source_of(file, unit, rng), unit, weigh, rng) == expected

@@ -1,0 +1,71 @@
+"""What fits itself chooses among samples, two stages and draws by public numbers and noisy ones alone."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from stream_dp.jobs.fitted import EDGES, Fitted
+from stream_dp.jobs.mechanisms import MECHANISMS
+from stream_dp.jobs.rows import Rows
+from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def users_of(number: int, size: int) -> Any:
+    """So many users, all of whom hold so many items."""
+    return np.where(np.array(EDGES) == max(edge for edge in EDGES if edge <= size), number, 0)
+
+
+def chosen(calibrated: Any, number: int, size: int) -> tuple[str, int]:
+    fitted = calibrated.run.__self__
+    assert isinstance(fitted, Fitted)
+    branch = fitted.choose(users_of(number, size))
+    return branch.mechanism, branch.chosen.get("items_per_user", 0)
+
+
+@pytest.mark.parametrize(
+    ("users", "size", "mechanism"),
+    [
+        (20_000, 1, "laplace"),
+        (3_000, 30, "gaussian"),
+        (3_000, 60, "two-stage"),
+        (2_000, 80, "two-stage"),
+        (300_000, 30, "gaussian"),
+    ],
+)
+def test_a_histogram_counts_in_two_stages_if_it_shows_few_labels_of_large_baskets(
+    users: int, size: int, mechanism: str
+) -> None:
+    assert chosen(MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE), users, size)[0] == mechanism
+
+
+@pytest.mark.parametrize("name", ["fitted", "fitted-gaussian"])
+def test_a_top_k_takes_two_stages_unless_it_is_found_with_ease(name: str) -> None:
+    calibrate = MECHANISMS["top-k"][name].calibrate
+    assert chosen(calibrate(**PROMISE, k=200, kbar=10_000), 3_000, 60)[0] == "two-stage"
+    assert chosen(calibrate(**PROMISE, k=10, kbar=10_000), 300_000, 30)[0] == "gumbel"
+
+
+def test_a_union_counts_more_items_where_users_hold_more() -> None:
+    union = MECHANISMS["set-union"]["fitted"].calibrate(**PROMISE)
+    assert [chosen(union, 5_000, size) for size in (1, 100, 400)] == [
+        ("greedy", 0),
+        ("two-rounds", 150),
+        ("two-rounds", 600),
+    ]
+
+
+def test_a_top_k_in_two_stages_is_the_head_of_that_histogram() -> None:
+    draw = np.random.default_rng(1)
+    users, items = np.repeat(np.arange(2_000), 20), np.minimum(draw.zipf(1.3, 40_000), 400) - 1
+    rows = Rows(users, items, pa.array([b"%03d" % number for number in range(400)], pa.large_binary()))
+    whole = MECHANISMS["histogram"]["two-stage"].calibrate(**PROMISE).run(rows, OneShotNoise(bytes(32)))
+    head = MECHANISMS["top-k"]["two-stage"].calibrate(**PROMISE, k=5).run(rows, OneShotNoise(bytes(32)))
+    assert len(whole.items) > 5
+    assert whole.counts is not None
+    assert head.counts is not None
+    assert head.items.tolist() == whole.items[:5].tolist()
+    assert head.counts.tolist() == whole.counts[:5].tolist()
