@@ -78,7 +78,7 @@ def expected_rows(shown: Release) -> list[tuple[str, str, str, str]]:
     """What the rows have to say about a release: label, rank, count and interval."""
     found = []
     bounds = whole_intervals(shown)
-    rows = sorted(zip(shown.labels, shown.counts, *bounds, strict=True), key=lambda row: -row[1])
+    rows = sorted(zip(shown.labels, shown.counts, *bounds, strict=True), key=lambda row: (-row[1], row[0]))
     for rank, (label, count, low, high) in enumerate(rows, start=1):
         found.append((label, f"{rank:,}", f"{count:,}", f"{low:,} – {high:,}"))
     return found
