@@ -107,7 +107,7 @@ def check_letters(stream: Stream) -> None:
     assert {(int(each["partition"]), int(each["offset"])) for each in headers} == expected
 
 
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(3_600 + 60 * spark_kills())
 def test_spark_counts_a_stream_whoever_is_killed(
     stream: Stream, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
