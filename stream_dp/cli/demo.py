@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from math import isfinite
 from os import environ
 from pathlib import Path
@@ -41,9 +42,6 @@ from stream_dp.releases.windows import FALSE_DISCOVERIES, Span
 
 STREAM = "flights"
 EPSILON, DELTA, HORIZON = 2.0, 1e-6, 65_535
-_LAST_ROUND = 63_000
-"""Where it stops to feed unless told otherwise.  Eight of its sixteen binary digits are ones, as of most numbers up to
-the horizon, so its noise is neither the tree's best nor, as at the horizon itself, its worst."""
 _RATE = 200.0  # events a second that people can follow
 _AT_ONCE = 2_000  # events before that pace begins: until labels are seen there is nothing to follow
 _MOST_AHEAD = 5_000  # events fed that are not released yet
@@ -137,7 +135,7 @@ def _run(
     console.print("Starting an embedded Kafka and Redis and a worker ...", style="dim")
     started = time.monotonic()
     try:
-        settings = _settings(running.enter_context(embedded(folder.absolute())))
+        settings = _settings(running.enter_context(embedded(folder.absolute())), rounds is None)
     except OSError as error:
         raise Mistake(
             f"cannot keep data in {folder} ({error.strerror}): name another one with --folder"
@@ -155,7 +153,7 @@ def _run(
     view = None if as_json else _View(running, console, introduction.count("\n") + 2, subscription, span)
     tally = Tally(started)
     while not stopping.is_set() and (rounds is None or tally.releases < rounds):
-        _require_running(children, tally, rounds)
+        _require_running(children)
         _advance(feed, subscription, tally, view)
     if as_json:
         if rounds is not None and tally.releases < rounds:
@@ -163,7 +161,7 @@ def _run(
         typer.echo(json.dumps(tally.summary(settings)))
 
 
-def _settings(servers: "Servers") -> Settings:
+def _settings(servers: "Servers", goes_on: bool) -> Settings:
     return Settings(
         stream=STREAM,
         kafka=servers.kafka,
@@ -172,6 +170,7 @@ def _settings(servers: "Servers") -> Settings:
         delta=DELTA,
         horizon=HORIZON,
         items_per_event=ITEMS_PER_EVENT,
+        at_horizon="roll" if goes_on else "stop",
     )
 
 
@@ -199,7 +198,7 @@ class Child:
 def _child(command: str, settings: Settings, folder: Path, *options: str) -> Iterator[Child]:
     """Run `stream-dp <command> <options>` on the demo's stream; it ends with the block, or with this process."""
     file, log = folder / "stream.toml", folder / f"{command}.log"
-    names = ("stream", "kafka", "redis", "epsilon", "delta", "horizon", "items_per_event")
+    names = ("stream", "kafka", "redis", "epsilon", "delta", "horizon", "items_per_event", "at_horizon")
     file.write_text("".join(f"{name} = {json.dumps(getattr(settings, name))}\n" for name in names))
     foreign = [word for name in environ if name.startswith(ENVIRONMENT_PREFIX) for word in ("-u", name)]
     words = [
@@ -225,12 +224,11 @@ def _page_port() -> int:
     return next((port for port in range(8080, 8180) if is_free(port)), None) or free_port()
 
 
-def _require_running(children: list[Child], tally: "Tally", rounds: int | None) -> None:
-    """Raise `Mistake` if a child has ended; only at the horizon a worker may, and the view stays."""
+def _require_running(children: list[Child]) -> None:
+    """Raise `Mistake` if a child has ended."""
     for child in children:
         code = child.process.poll()
-        at_horizon = tally.last is not None and tally.last.round == tally.last.horizon
-        if code is not None and not (at_horizon and code == 0 and rounds is None):
+        if code is not None:
             lines = child.log.read_text(errors="replace").strip().splitlines() or [
                 f"it ended with status {code}"
             ]
@@ -272,24 +270,24 @@ class Feed:
 
 @contextmanager
 def _feed(settings: Settings, rounds: int | None, rate: float) -> Iterator[Feed]:
-    """Flights from where an earlier demo of the same folder stopped, to `rounds` more or to a demo's last round."""
+    """Flights from where an earlier demo of the same folder stopped: `rounds`, or the year again and again."""
     log.create_topics(settings.kafka, settings.events, settings.releases, settings.dead_letters)
     already = log.offsets(settings.kafka, settings.events).end
-    left = (HORIZON if rounds else _LAST_ROUND) - already
-    if left < (rounds or 1):
+    if rounds and already + rounds > HORIZON:
         raise Mistake(
             f"{already:,} of the {HORIZON:,} rounds that the demo guarantees privacy for are used up in this folder: "
             "use another --folder, or fewer --rounds"
         )
     producer = producer_client(settings.kafka, linger_ms=5)
     try:
-        yield Feed(producer, settings.events, flight_events(already), already, rounds or left, rate)
+        flights = chain(flight_events(already), chain.from_iterable(map(flight_events, repeat(0))))
+        yield Feed(producer, settings.events, flights, already, rounds or sys.maxsize, rate)
     finally:
         producer.close(timeout=5)
 
 
 def _subscription(settings: Settings, already: int) -> "Subscription":
-    return Subscription(settings.kafka, settings.releases, already + 1)
+    return Subscription(settings.kafka, settings.releases, already + 1 if already < HORIZON else "latest")
 
 
 @dataclass
@@ -374,8 +372,6 @@ def _advance(feed: Feed, subscription: Subscription, tally: Tally, view: _View |
         tally.count(releases)
     if view is not None:
         status = f"{feed.already + feed.fed:,} flights fed, {tally.events_per_second:,.0f} rounds a second"
-        if not feed.left and tally.last is not None and tally.last.round == HORIZON:
-            status = "the horizon is reached: nothing more is released"
         view.show(tally.last if releases else None, status if tally.last else "")
 
 

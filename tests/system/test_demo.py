@@ -115,6 +115,18 @@ def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_c
     wait_until_all_ended(folder)
 
 
+def test_past_the_horizon_it_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+    with started(tmp_path / "demo", "--rate", "0", "--no-dashboard") as demo:
+        try:
+            read_until(demo, "in total")  # what the second epoch carries on
+            demo.send_signal(signal.SIGINT)
+            _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
+        finally:
+            demo.kill()
+    assert (demo.returncode, errors) == (0, "")
+    wait_until_all_ended(tmp_path / "demo")
+
+
 def answers(address: str) -> bool:
     """Whether it is served by now."""
     try:
