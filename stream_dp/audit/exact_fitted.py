@@ -1,7 +1,7 @@
 """The law of jobs that fit their parameters by an estimate, on small data: which branch runs, and what it releases.
 
 Both draw noise of their own, so the probability of a branch and an outcome is a product.  The estimate, the choice and
-the branches are the program's own, with few bins and few branches; only Gumbel noise has a formula instead.
+the branches are the program's own, with few bins and few branches; only Gumbel noise and two stages have formulas.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from stream_dp.audit import one_shot_laws as laws
 from stream_dp.audit.enumerated import Law, law_of
+from stream_dp.audit.exact_two_stage import law_of_two_stages
 from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK
+from stream_dp.batch.two_stage import TwoStage
 from stream_dp.jobs.fitted import Branch, Fitted
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.request import JobName
@@ -31,6 +33,7 @@ _Estimate = Callable[[Fitted, Rows, OneShotNoise], NDArray[np.int64]]
 
 _FITTED: tuple[tuple[JobName, str, tuple[str, str]], ...] = (
     ("histogram", "fitted", ("laplace", "gaussian")),
+    ("histogram", "fitted", ("laplace", "two-stage")),
     ("histogram", "fitted-gaussian", ("gaussian", "gaussian")),
     ("top-k", "fitted", ("laplace", "gumbel")),
     ("top-k", "fitted-gaussian", ("gumbel", "gaussian")),
@@ -72,7 +75,11 @@ def _small(job: JobName, mechanisms: tuple[str, ...], first: float, rest: float)
     fixed: dict[str, Any] = {"epsilon": rest, "delta": _DELTA} | (
         {"k": 1, "kbar": 1} if job == "top-k" else {}
     )
-    bounds: dict[str, dict[str, int]] = {"gumbel": {}, "greedy": {"tokens": 1}}
+    bounds: dict[str, dict[str, int]] = {
+        "gumbel": {},
+        "greedy": {"tokens": 1},
+        "two-stage": {"items_per_user": 1},
+    }
     branches = []
     for number, mechanism in enumerate(mechanisms):
         chosen = bounds.get(mechanism, {"items_per_user": 1 + number})
@@ -105,12 +112,17 @@ def _law(fitted: Fitted, holdings: Holdings, estimate: _Estimate = Fitted.estima
     chosen = law_of(lambda noise: numbers[id(fitted.choose(estimate(fitted, rows, noise)))])
     found: Law[Hashable] = {}
     for number, chance in chosen.items():
-        for outcome, then in _released(fitted.branches[number], rows).items():
+        for outcome, then in _released(fitted.branches[number], holdings).items():
             found[number, outcome] = chance * then
     return found
 
 
-def _released(branch: Branch, rows: Rows) -> "Law[Hashable]":
+def _released(branch: Branch, holdings: Holdings) -> "Law[Hashable]":
+    rows = rows_of(holdings)
+    if branch.mechanism == "two-stage":
+        alone = branch.calibrated.cost.alone
+        assert alone is not None
+        return law_of_two_stages(TwoStage(*alone, branch.chosen["items_per_user"]), holdings)
     if branch.mechanism == "gumbel":
         alone = branch.calibrated.cost.alone
         assert alone is not None

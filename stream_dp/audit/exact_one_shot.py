@@ -118,6 +118,7 @@ def _broken() -> Iterator[OneShotCase]:
     yield _program("set-union two-rounds", 1.0, 0.05, *emptied, [((0, 1, 2),)])
     by_truth = "labels are hopeless by their true weights", broken.dropped_by_true_weight(sure)
     yield _program("set-union two-rounds", 4.0, 0.05, *by_truth, [crowd])
+    yield _outside_the_sample(TwoRounds(1.0, 1e-6, 1))
     for name in ("histogram known-gaussian", "top-k gaussian-known"):
         yield _program(name, 2.0, 0.02, "noise for one bin of a user, who is in both", _one_bin_paid)
     correct = LaplaceHistogram(1.0, 0.02, 2)
@@ -183,6 +184,17 @@ def _broken() -> Iterator[OneShotCase]:
     yield _program(
         "histogram sparse-vector", 4.0, 0.0, "the noise that decided is released", _deciding_noise_released
     )
+
+
+def _outside_the_sample(parameters: TwoRounds) -> OneShotCase:
+    """No data small enough to enumerate show it, but one label that thirty people hold among others does."""
+    crowd, spoilt = broken.Crowd(30, 999), "the second round takes items from outside the sample"
+
+    def worst() -> float:
+        with_one, without_one = (crowd.law_outside_the_sample(parameters, joined) for joined in (True, False))
+        return delta_between(with_one, without_one, parameters.epsilon)
+
+    return OneShotCase("set-union two-rounds", parameters.epsilon, parameters.delta, worst, spoilt)
 
 
 def _job(job: str, mechanism: str, data: Sequence[Holdings], given: dict[str, Any]) -> OneShotCase:

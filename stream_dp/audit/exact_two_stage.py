@@ -43,6 +43,11 @@ def two_stage_cases() -> Iterator[OneShotCase]:
     yield _case(TwoStage(3.0, 0.02, 1), data=[*CROWDS[:2]])
 
 
+def law_of_two_stages(parameters: TwoStage, holdings: Holdings) -> "Law[Hashable]":
+    """What is shown, and how often: the noisy counts of both labels, None for one that is not shown."""
+    return _law(parameters, _by_noise, holdings)
+
+
 def first_of_two_stages() -> Iterator[OneShotCase]:
     """The label of the largest count alone, with its count: a top-k with k = 1."""
     parameters = TwoStage(0.5, 0.001, 1)
@@ -81,7 +86,7 @@ def _law(parameters: TwoStage, first: First, holdings: Holdings) -> "Law[Hashabl
 
 def _law_of_first(parameters: TwoStage, holdings: Holdings) -> "Law[Hashable]":
     found = dict[Hashable, float]()
-    for counts, chance in _law(parameters, _by_noise, holdings).items():
+    for counts, chance in law_of_two_stages(parameters, holdings).items():
         assert isinstance(counts, tuple)
         shown = [(-count, place) for place, count in enumerate(counts) if count is not None]
         first = min(shown, default=None)

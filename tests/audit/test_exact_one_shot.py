@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from stream_dp.audit import one_shot_laws as laws
+from stream_dp.audit.broken_two_rounds import Crowd, items_outside_the_sample
 from stream_dp.audit.enumerated import REST, EveryNoise, Law, law_of
 from stream_dp.audit.exact_one_shot import one_shot_cases, one_shot_counted
 from stream_dp.audit.one_shot_case import OneShotCase
@@ -20,8 +22,10 @@ from stream_dp.batch.largest_gap import GaussianGap, Ranks, largest_gap_gaussian
 from stream_dp.batch.policy_set_union import LaplacePolicy, laplace_policy
 from stream_dp.batch.stable_top_k import StableFixedK, stable_fixed_k
 from stream_dp.batch.top_k import GaussianTopK, gaussian_top_k
+from stream_dp.batch.two_rounds import TwoRounds
 from stream_dp.cli import app, audit_exact
 from stream_dp.jobs.mechanisms import MECHANISMS
+from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from tests.batch.evidence import counts_agree, noise
 
@@ -41,7 +45,7 @@ def test_no_mechanism_is_left_out() -> None:
     every = {f"{job} {name}" for job, found in MECHANISMS.items() for name in found}
     counted = {case.name for case in CASES if not case.broken}
     assert counted == every
-    assert len([case for case in CASES if case.broken]) == 26
+    assert len([case for case in CASES if case.broken]) == 27
 
 
 def agree(run: Callable[[OneShotNoise], Any], law: Law[Any], other: Law[Any]) -> None:
@@ -75,6 +79,24 @@ def test_the_law_of_coins_orders_and_samples_is_that_of_runs() -> None:
         )
 
     agree(run(2), law_of(run(2)), law_of(run(1)))
+
+
+def test_the_law_of_items_from_outside_the_sample_is_that_of_runs() -> None:
+    crowd, parameters, other = Crowd(4, 2), TwoRounds(6.0, 0.05, 1), TwoRounds(4.0, 0.05, 1)
+    common, run = 8, items_outside_the_sample(parameters)
+    users, items = np.repeat(np.arange(4), 3), np.array([0, 1, 8, 2, 3, 8, 4, 5, 8, 6, 7, 8])
+    labels = pa.array([b"%d" % number for number in range(9)], pa.large_binary())
+    rows, joined = Rows(users, items, labels), Rows(np.append(users, 4), np.append(items, common), labels)
+    agree(
+        lambda source: common in run(rows, source),
+        crowd.law_outside_the_sample(parameters, joined=False),
+        crowd.law_outside_the_sample(other, joined=False),
+    )
+    agree(
+        lambda source: common in run(joined, source),
+        crowd.law_outside_the_sample(parameters, joined=True),
+        crowd.law_outside_the_sample(parameters, joined=False),
+    )
 
 
 def test_the_laws_of_orders_are_those_of_runs() -> None:
