@@ -28,8 +28,7 @@ other user has in a sample.
 
 By the restriction lemma delta1 + delta2 = delta adds.  Three things look alike and break this: items from outside the
 first sample in round 2, whose weight 0 had no noise when it was called hopeless; a user who is left with nothing and
-keeps all; and dropping by true weights.  `audit --exact` catches the last two (audit/broken_two_rounds.py); no data
-small enough show the first.
+keeps all; and dropping by true weights.  `audit --exact` catches each (audit/broken_two_rounds.py).
 
 Source: the rounds of DP-SIPS (Swanberg, Desfontaines and Haney 2023), here with the dropping of hopeless labels.
 """
@@ -51,10 +50,10 @@ from stream_dp.batch.set_union_thresholds import analytic_gaussian_sigma, shared
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
-SHARE = 0.2
+SHARE = 0.25
 """s: what the first round takes of rho and of delta."""
 
-HOPELESS = 1.5
+HOPELESS = 1.75
 """c: a label is dropped that has not this many standard deviations of the first round's noise."""
 
 _SAFE = 1 - 1e-9

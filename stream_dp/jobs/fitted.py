@@ -49,6 +49,9 @@ _PURE_BOUNDS = (1, 2, 3)
 _STAGED_BOUNDS = (30, 50, 100)
 _UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
 
+LEAST_EPSILON = 0.001
+"""Less than this leaves nothing to choose by: no number of users would stand out of its noise."""
+
 _DISTINCT = 3.0
 """A bin counts if its number is so many noise scales above 0."""
 
@@ -65,7 +68,10 @@ _HEAD = 150.0
 """Two stages count for a histogram of at most about so many labels: of more, users would keep the first ones alone."""
 
 _BONUS = 0.05
-"""A histogram that counts twice as much of what users hold may need 2^0.05 times as much of a label."""
+"""What counts twice as much of what users hold may need 2^0.05 times as much of a label."""
+
+_SWAPS = 1.35
+"""Gumbel noise moves labels past each other too, so it counts as if a label needed so many times as much."""
 
 _FILLED = 0.85
 """The part of a user's weight that comes to labels which two rounds release."""
@@ -79,7 +85,7 @@ class Branch:
     """A mechanism that may be chosen.
 
     `gives`: how much a user of so many items gives to all labels together, where a label needs `calibrated.needed`.
-    `of_head`: it is good at the most frequent labels alone.
+    `of_head`: it is good at the most frequent labels alone.  `swaps`: as `_SWAPS`.
     """
 
     mechanism: str
@@ -87,6 +93,7 @@ class Branch:
     calibrated: Calibrated
     gives: Callable[[Reals], Reals]
     of_head: bool = False
+    swaps: float = 1.0
 
     @property
     def needed(self) -> float:
@@ -114,21 +121,25 @@ class Fitted:
         """The branch that finds most labels; it follows from the noisy numbers and public ones alone.
 
         Of those that find a top k with ease, it is the one that counts most of what users hold, because sampling moves
-        labels past each other.  Sampling lowers counts too, so a histogram prefers a little to count more.
+        labels past each other.  Sampling lowers counts too, so what counts more is preferred a little.
         """
         users = self._users(noisy)
         if not users.any():
             return self.usual
-        held, bonus = np.array(self.held), 0.0 if self.k else _BONUS
+        held = np.array(self.held)
         given = {place: float(users @ each.gives(held)) for place, each in enumerate(self.branches)}
         shown = max(
             given[place] / each.needed for place, each in enumerate(self.branches) if not each.of_head
         )
         if not self.k and shown > _HEAD * _FALLS:
             given = {place: whole for place, whole in given.items() if not self.branches[place].of_head}
-        part = {place: self.branches[place].needed / whole ** (1 + bonus) for place, whole in given.items()}
-        limit = max(min(part.values()), 1 / (_EASY * self.k) if self.k else 0.0)
-        good = [place for place, each in part.items() if each <= limit]
+        part = {
+            place: self.branches[place].swaps * self.branches[place].needed / whole
+            for place, whole in given.items()
+        }
+        best = min(part, key=lambda place: part[place] / given[place] ** _BONUS)
+        limit = 1 / (_EASY * self.k) if self.k else 0.0
+        good = [best, *(place for place, each in part.items() if each <= limit)]
         return self.branches[
             max(good, key=lambda place: (given[place], not self.branches[place].of_head, -part[place]))
         ]
@@ -173,6 +184,10 @@ class Fitted:
 
 def _shares(epsilon: float) -> tuple[float, float]:
     """The epsilon of the estimate, and that of a branch."""
+    if epsilon < LEAST_EPSILON:
+        raise ValueError(
+            f"epsilon must be at least {LEAST_EPSILON:g} for a job that chooses its mechanism, not {epsilon:g}"
+        )
     return SHARE * epsilon, (1 - SHARE) * epsilon * DOWN
 
 
@@ -233,7 +248,8 @@ def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calib
     first, rest = _shares(epsilon)
     fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
     counted = _sampled("top-k", fixed, pure)
-    ordered, usual = _branch("top-k", "gumbel", np.asarray, fixed), _gaussian(counted, GAUSSIAN_TOP_ITEMS)
+    ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
+    usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
     if ordered.needed <= _SAMPLED * usual.needed:
         usual = ordered
     staged = _staged("top-k", epsilon=rest, delta=delta, k=k)

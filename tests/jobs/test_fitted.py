@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream_dp.jobs.fitted import EDGES, Fitted
+from stream_dp.jobs.fitted import EDGES, LEAST_EPSILON, Fitted
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -46,7 +46,7 @@ def test_a_histogram_counts_in_two_stages_if_it_shows_few_labels_of_large_basket
 def test_a_top_k_takes_two_stages_unless_it_is_found_with_ease(name: str) -> None:
     calibrate = MECHANISMS["top-k"][name].calibrate
     assert chosen(calibrate(**PROMISE, k=200, kbar=10_000), 3_000, 60)[0] == "two-stage"
-    assert chosen(calibrate(**PROMISE, k=10, kbar=10_000), 300_000, 30)[0] == "gumbel"
+    assert chosen(calibrate(**PROMISE, k=10, kbar=10_000), 300_000, 400)[0] == "gumbel"
 
 
 def test_a_union_counts_more_items_where_users_hold_more() -> None:
@@ -69,3 +69,12 @@ def test_a_top_k_in_two_stages_is_the_head_of_that_histogram() -> None:
     assert head.counts is not None
     assert head.items.tolist() == whole.items[:5].tolist()
     assert head.counts.tolist() == whole.counts[:5].tolist()
+
+
+@pytest.mark.parametrize("job", ["histogram", "top-k", "set-union"])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-4])
+def test_so_small_an_epsilon_leaves_nothing_to_choose_by(job: Any, epsilon: float) -> None:
+    more = {"k": 10, "kbar": 5_000} if job == "top-k" else {}
+    with pytest.raises(ValueError, match=r"^epsilon must be at least 0.001 for a job that chooses"):
+        MECHANISMS[job]["fitted"].calibrate(epsilon=epsilon, delta=1e-6, **more)
+    MECHANISMS[job]["fitted"].calibrate(epsilon=LEAST_EPSILON, delta=1e-6, **more)
