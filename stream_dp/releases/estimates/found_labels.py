@@ -20,7 +20,7 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from stream_dp.releases.estimates.noise_shapes import noise_shape
 from stream_dp.releases.estimates.showings import Showing
@@ -29,6 +29,7 @@ from stream_dp.releases.release import Release, TestRecord
 _ROUNDING = 1 / 12
 _FURTHEST = 8.0  # standard deviations of a test's noise: beyond lies nothing that counts
 _CELLS = 96
+_MOST_STEPS, _NEAR = 60, 1e-10
 _EXCESSES = np.concatenate([[1e-3], np.linspace(0, 2, 12)[1:], np.linspace(2.5, 8, 8)])
 """Values of w between which the rest is interpolated; beyond the last one the test tells nothing.  0 has no law."""
 
@@ -122,29 +123,39 @@ def _excess(showing: Showing, record: TestRecord) -> float:
     return max(_EXCESSES[0], (count - record.tau + 0.5) / record.sd)
 
 
-def _law(least: float, excess: float) -> tuple[Floats, Floats]:
-    """The law of u, in cells: their middles and masses."""
-    edges = np.linspace(-_FURTHEST, min(_FURTHEST, least + excess), _CELLS + 1)
-    masses = np.diff(1 - ndtr(-edges) / ndtr(excess - edges))
-    return (edges[1:] + edges[:-1]) / 2, masses / masses.sum()
+@lru_cache(maxsize=64)
+def _laws(least: float) -> tuple[Floats, Floats]:
+    """The laws of u for each of `_EXCESSES`, in cells: their middles and masses, each of shape (excesses, cells)."""
+    ends = np.minimum(_FURTHEST, least + _EXCESSES)
+    edges = np.linspace(-_FURTHEST, ends, _CELLS + 1, axis=1)
+    masses = np.diff(1 - ndtr(-edges) / ndtr(_EXCESSES[:, None] - edges))
+    return (edges[:, 1:] + edges[:, :-1]) / 2, masses / masses.sum(axis=1, keepdims=True)
 
 
 @lru_cache(maxsize=512)
 def _lifted(least: float, later: float, levels: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Quantiles of u plus `later` times a normal value, for each of `_EXCESSES`."""
-    laws = [_law(least, float(excess)) for excess in _EXCESSES]
-    cells, masses = np.array([law[0] for law in laws]), np.array([law[1] for law in laws])
+    """Quantiles of u plus `later` times a normal value, for each of `_EXCESSES`.
+
+    Newton's steps, where chances are measured by the normal values that have them, which is almost a straight line; a
+    step that leaves what is left of the line is one to its middle instead.
+    """
+    cells, masses = _laws(least)
     width = (cells[:, 1] - cells[:, 0])[:, None]
     spread = np.sqrt(later**2 + width**2 / 12)  # a cell's own mass is spread over it
-    found = []
-    for level in levels:
-        low = np.full((len(_EXCESSES), 1), -_FURTHEST * (1 + later))
-        high = -low
-        for _ in range(40):
-            middle = (low + high) / 2
-            below = np.sum(masses * ndtr((middle - cells) / spread), axis=1, keepdims=True)
-            low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
-        found.append(high[:, 0])
+    wanted = np.array([_normal_quantiles(levels)]).T
+    low = np.full((len(levels), len(_EXCESSES)), -_FURTHEST * (1 + later))
+    high, found = -low, wanted * np.sqrt(later**2 + 1)
+    for _ in range(_MOST_STEPS):
+        from_cells = (found[..., None] - cells) / spread
+        below = np.clip(np.sum(masses * ndtr(from_cells), axis=-1), 1e-300, 1 - 1e-16)
+        density = np.sum(masses * np.exp(-(from_cells**2) / 2) / spread, axis=-1)
+        reached = ndtri(below)
+        low, high = np.where(reached < wanted, found, low), np.where(reached < wanted, high, found)
+        step = (wanted - reached) * np.exp(-(reached**2) / 2) / np.maximum(density, 1e-300)
+        nearer = np.where((low <= found + step) & (found + step <= high), found + step, (low + high) / 2)
+        moved, found = np.abs(nearer - found).max(), nearer
+        if moved < _NEAR * (1 + later):
+            break
     return found[0], found[1]
 
 

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from stream_dp.config.settings import Settings
 from stream_dp.counters.discovery import DiscoveryMechanism
@@ -11,6 +12,7 @@ from stream_dp.engine.discovery_histogram import DiscoveryHistogram
 from stream_dp.engine.epoch import Epoch
 from stream_dp.privacy.keyed_noise import KeyedNoise
 from stream_dp.releases.encoder import ReleaseEncoder
+from stream_dp.releases.estimates import found_labels
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.smoothing import Smoother
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
@@ -119,3 +121,14 @@ def test_smoothed_counts_are_nearer_and_have_lost_some_of_what_tests_lift(
     released, smooth = np.concatenate(raw), np.concatenate(near)
     assert np.sqrt(np.mean(smooth**2)) < 0.85 * np.sqrt(np.mean(released**2))
     assert 0 < smooth.mean() < 0.8 * released.mean()
+
+
+@pytest.mark.parametrize("later", [0.0, 0.01, 0.5, 2.0, 20.0])
+@pytest.mark.parametrize("least", [-0.9, 0.3, 2.0, 20.0])
+def test_quantiles_leave_what_they_say_below_them(least: float, later: float) -> None:
+    levels = (0.025, 0.999)
+    cells, masses = found_labels._laws(least)
+    spread = np.hypot(later, (cells[:, 1:2] - cells[:, :1]) / 12**0.5)
+    for level, quantiles in zip(levels, found_labels._lifted(least, later, levels), strict=True):
+        below = np.sum(masses * ndtr((quantiles[:, None] - cells) / spread), axis=1)
+        assert below == pytest.approx(level, abs=1e-7)
