@@ -82,6 +82,7 @@ class Spark:
     def session(self) -> Any:
         """A `pyspark.sql.SparkSession`.  Raises `SparkFailed`, `ExtraMissing`."""
         with needs_extra("--engine spark", "spark"):
+            from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
             from pyspark.sql import SparkSession
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -91,11 +92,11 @@ class Spark:
             builder = builder.config(name, value)
         try:
             session = builder.getOrCreate()
-        except (PySparkException, OSError, RuntimeError) as error:
+            session.sparkContext.setLogLevel("ERROR")
+        except (Py4JError, PySparkException, OSError, RuntimeError) as error:
             raise SparkFailed(
                 f"Spark does not start ({error}): it needs Java 17 or newer, found by JAVA_HOME or on the path"
             ) from None
-        session.sparkContext.setLogLevel("ERROR")
         return session
 
     def check(self, mechanism: str, calibrated: Calibrated) -> None:
@@ -133,7 +134,7 @@ class SparkRows(Counted):
     _partitions: int = field(init=False)
 
     def __post_init__(self) -> None:
-        cores = self.session.sparkContext.defaultParallelism
+        cores = cores_of(self.session)
         if isinstance(self.place, RowFile):
             state, pieces = self.place.stored.shared_state, pieces_of(self.place)
             self._source = FileSource(self.place, self.unit, state, _dealt(pieces, cores))
@@ -287,6 +288,12 @@ def told(session: Any) -> Iterator[None]:
             "Spark did not finish the job, and its own log says why; run it again with the same --id, and it is not "
             "charged again"
         ) from None
+
+
+def cores_of(session: Any) -> int:
+    """How many tasks run at a time.  Raises as `told`: Spark is asked."""
+    with told(session):
+        return int(session.sparkContext.defaultParallelism)
 
 
 def _dealt(pieces: Sequence[Any], cores: int) -> list[list[Any]]:

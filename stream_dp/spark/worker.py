@@ -18,7 +18,7 @@ from stream_dp.epochs.journal import EpochJournal, EpochOpened, check_key
 from stream_dp.epochs.schemas_topic import schema_records
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.schema_book import SchemaBook
-from stream_dp.jobs.spark import Spark, told
+from stream_dp.jobs.spark import Spark, cores_of, told
 from stream_dp.kafka import roles
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.operations.backoff import pause
@@ -93,7 +93,9 @@ class SparkWorker:
         prepare_counts_topic(self.settings)
         prepare_dead_letters(self.settings)
         self._spark.start()
-        require_closed(dict(self._spark.session.sparkContext.getConf().getAll()))
+        with told(self._spark.session):
+            configured = dict(self._spark.session.sparkContext.getConf().getAll())
+        require_closed(configured)
 
     async def _work(self, topics: TopicWatch) -> None:
         await asyncio.to_thread(topics.look)
@@ -209,7 +211,7 @@ class _Counting:
         check_key(opened, key)
         opened.epoch.check_settings(self._settings)
         session = self._spark.session
-        place = self._folder, partial(run_on, session), lambda: session.sparkContext.defaultParallelism
+        place = self._folder, partial(run_on, session), partial(cores_of, session)
         epoch = EngineEpoch(self._settings, opened, journal, key, *place, self._hand_on)
         if self._settler is not None:
             self._settler.close()
@@ -231,7 +233,7 @@ class _Counting:
 
 def run_on(session: Any, tasks: Any, number: int) -> Iterator[bytes]:
     """See `RunsTasks`; `session` is a `pyspark.sql.SparkSession`."""
-    parallel = min(number, _TASKS_A_CORE * session.sparkContext.defaultParallelism)
+    parallel = min(number, _TASKS_A_CORE * cores_of(session))
     with told(session), refusals_told():
         found = session.range(0, number, 1, parallel).mapInArrow(tasks, ANSWER).toArrow()
     answers = dict(zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True))

@@ -8,13 +8,14 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_dp.errors import WorkerEnds
 from stream_dp.releases.release import decode_release
 from tests.apache_kafka.server import Broker
 from tests.apache_spark.own_servers import own_servers
@@ -28,6 +29,11 @@ from tests.system.ticking import NO_MORE, TICKS, open_epoch
 from tests.system.waiting import GIVE_UP_SECONDS
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'stream_dp[spark]'")
+
+from py4j.protocol import Py4JError
+
+from stream_dp.jobs.spark import cores_of
+from stream_dp.spark.worker import run_on
 
 PARTITIONS, APART = 3, 8
 SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"every-{APART}", "at_least": 2}
@@ -144,3 +150,20 @@ def test_spark_counts_a_stream_whoever_is_killed(
     shown = decode_release(stream.releases()[-1].value or b"")
     assert len({*(shown.found or [])}) > 1, "labels are found at several tests"
     assert run(stream, "verify", "--json").exit_code == 0
+
+
+class GoneSpark:
+    """A session whose Java process was killed: whatever is asked fails."""
+
+    @property
+    def sparkContext(self) -> "GoneSpark":  # noqa: N802
+        return self
+
+    def __getattr__(self, name: str) -> object:
+        raise Py4JError(f"An error occurred while calling {name}")
+
+
+@pytest.mark.parametrize("ask", [cores_of, lambda session: list(run_on(session, lambda _: (), 1))])
+def test_whatever_asks_a_spark_that_has_gone_says_so(ask: Callable[[object], object]) -> None:
+    with pytest.raises(WorkerEnds, match="Spark"):
+        ask(GoneSpark())
