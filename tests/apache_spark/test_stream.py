@@ -156,7 +156,7 @@ class GoneSpark:
     """A session whose Java process was killed: whatever is asked fails."""
 
     @property
-    def sparkContext(self) -> "GoneSpark":  # noqa: N802
+    def sparkContext(self) -> "GoneSpark":
         return self
 
     def __getattr__(self, name: str) -> object:
