@@ -4,26 +4,31 @@ import { chartNote } from "./comparison.js";
 import { curves } from "./curves.js";
 import { $, element, fill, isolated, put, style } from "./dom.js";
 import { refreshEarlier } from "./earlier.js";
-import { moment, timeOf, whole } from "./format.js";
+import { moment, rate, span, timeOf, whole } from "./format.js";
 import { breaks, drawMarks } from "./marks.js";
+import { charted } from "./measure.js";
 import { MOST_CURVES, chosen } from "./pins.js";
+import { asRates, lagOf } from "./rates.js";
 import { view } from "./state.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { isWindowSilent } from "./windows.js";
 
 const RIBBON = "38";  // how opaque, in hexadecimal
-let plot = null, key = "", shown = null, place = null, zoom = null;
+let plot = null, key = "", shown = null, place = null, zoom = null, tell = whole;
 
 export const color = (number) => style(`--c${(number % MOST_CURVES) + 1}`);
 
 export function drawChart() {
   const labels = chosen();
   shown = curves(labels);
+  const per = shown.areTimes ? charted() : null;
+  if (per) shown = asRates(shown, per.seconds);
+  tell = per ? rate : whole;
   $("chart").hidden = labels.length === 0;
   if (!labels.length) return;
   refreshEarlier(labels);
   const data = [shown.x, ...shown.series.flatMap(({ counts, low, high }) => [counts, high, low])];
-  const next = JSON.stringify([labels, shown.areTimes, document.documentElement.dataset.theme]);
+  const next = JSON.stringify([labels, shown.areTimes, per?.name, document.documentElement.dataset.theme]);
   if (next === key) plot.setData(data);
   else {
     plot?.destroy();
@@ -33,9 +38,10 @@ export function drawChart() {
     drawLegend(labels);
   }
   const range = shown.areTimes ? `${moment(shown.times[0])} to ${moment(shown.times.at(-1))}` : `rounds ${whole(shown.x[0])} to ${whole(shown.x.at(-1))}`;
-  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}`);
+  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}${per ? `. Each point is of the ${span(lagOf(shown))} before it` : ""}`);
+  put($("chart-title"), per ? `Over time, ${per.name}` : "Over time");
   fill($("chart-note"), chartNote());
-  $("plot").setAttribute("aria-label", `Counts of ${labels.join(", ")} over time, ${range}`);
+  $("plot").setAttribute("aria-label", `${per ? `How many ${per.name}` : "Counts"} of ${labels.join(", ")} over time, ${range}`);
   if (place === null) $("plot").setAttribute("aria-valuetext", summary());
   $("plot").setAttribute("aria-valuemax", shown.x.length - 1);
   $("plot").setAttribute("aria-valuenow", place ?? shown.x.length - 1);
@@ -47,7 +53,7 @@ function options(labels) {
     ...size(), legend: { show: false }, tzDate: (time) => uPlot.tzDate(new Date(1000 * time), "Etc/UTC"),
     cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: zoomOut } },
     scales: { x: { time: shown.areTimes, range: reach }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
-    axes: [{ ...axis, size: 30, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(whole) }],
+    axes: [{ ...axis, size: 30, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(tell) }],
     series: [{}, ...labels.flatMap((label, number) => [
       { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 }, gaps: pauses }, edge(), edge(),
     ])],
@@ -98,8 +104,8 @@ function read() {
   if (place === null) return;
   $("tip").replaceChildren(element("p", heading(), "quiet"), ...shown.series.map(({ label, counts, low, high }, number) => {
     const line = element("p"), swatch = element("i", "", `swatch c${(number % MOST_CURVES) + 1}`);
-    line.append(swatch, isolated(label), element("b", counts[place] === null ? "–" : whole(counts[place])),
-      element("small", counts[place] === null ? "not released" : `${whole(low[place])} – ${whole(high[place])}`));
+    line.append(swatch, isolated(label), element("b", counts[place] === null ? "–" : tell(counts[place])),
+      element("small", counts[place] === null ? "not released" : `${tell(low[place])} – ${tell(high[place])}`));
     return line;
   }));
   const left = plot.valToPos(shown.x[place], "x") + plot.bbox.left / devicePixelRatio, tip = $("tip").offsetWidth;
@@ -116,7 +122,7 @@ function heading() {
 
 function summary() {
   const at = place ?? shown.x.length - 1;
-  return `${heading()}: ${shown.series.map(({ label, counts }) => `${label} ${counts[at] === null ? "not released" : whole(counts[at])}`).join(", ")}`;
+  return `${heading()}: ${shown.series.map(({ label, counts }) => `${label} ${counts[at] === null ? "not released" : tell(counts[at])}`).join(", ")}`;
 }
 
 function walk(event) {

@@ -6,6 +6,7 @@ import { drawChart, startChart } from "./chart.js";
 import { connect, reconnectIfSilent } from "./connection.js";
 import { $ } from "./dom.js";
 import { drawFacts } from "./facts.js";
+import { pickMeasure, restoreMeasure } from "./measure.js";
 import { drawMovers } from "./movers.js";
 import { lookBack, lookBackToMoment, restorePlace, setMode } from "./past.js";
 import { drawRanking, showMore, togglePin, watchPointer } from "./ranking.js";
@@ -57,11 +58,13 @@ function draw(force) {
 whenChanged((atOnce) => (atOnce ? draw(true) : schedule()));
 restoreTheme();
 restoreWindow();
+restoreMeasure();
 tellPins();
 startChart();
 restoreSort();
 startSaving();
 $("window").addEventListener("change", pickWindow);
+$("measure").addEventListener("change", pickMeasure);
 $("theme").addEventListener("click", nextTheme);
 $("pause").addEventListener("click", () => view.shown && setMode(view.mode === "live" ? "paused" : "live"));
 $("live").addEventListener("click", () => {

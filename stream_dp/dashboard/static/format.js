@@ -20,6 +20,10 @@ export function rate(value) {
   return value >= 100 ? whole(value) : value.toFixed(1);
 }
 
+export function percent(share) {
+  return `${(100 * share).toFixed(share < 0.1 ? 2 : 1)}%`;
+}
+
 /* The next number up of which a scale may be made. */
 export function rounded(value) {
   const step = 10 ** Math.floor(Math.log10(value)) / 2;

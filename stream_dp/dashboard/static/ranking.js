@@ -3,6 +3,7 @@
 import { say } from "./announcer.js";
 import { $, put } from "./dom.js";
 import { rounded, whole } from "./format.js";
+import { drawMeasure, measured } from "./measure.js";
 import { MOST_PINS, isPinned, pinned as allPinned, toggle } from "./pins.js";
 import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
@@ -21,7 +22,8 @@ export function drawRanking(force) {
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
   put($("empty"), isWindowSilent() ? "Nothing was released lately." : silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : view.shown.release.tests ? "No test has found a label yet." : "No label has reached the threshold yet."));
-  put($("count-title"), isOfWindow() ? "In window" : "Count");
+  drawMeasure();
+  put($("count-title"), measured().column || (isOfWindow() ? "In window" : "Count"));
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   $("table").classList.toggle("with-found", Boolean(view.shown.found));
   $("table").classList.toggle("without-threshold", Boolean(view.shown.release.tests));
@@ -86,7 +88,7 @@ function drawScale() {
   if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
   $("table").style.setProperty("--tau-at", (tau / scale).toFixed(4));
   $("table").classList.toggle("of-window", isOfWindow());
-  put($("axis-end"), whole(scale));
+  put($("axis-end"), measured().count(scale));
 }
 
 const isOfWindow = () => Boolean(view.window || view.shown.release.window);

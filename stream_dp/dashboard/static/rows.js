@@ -3,6 +3,7 @@
 import { isFresh } from "./arrivals.js";
 import { SVG, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
+import { measured } from "./measure.js";
 import { places } from "./places.js";
 import { ranked, view } from "./state.js";
 import { isWindowSilent, moved, start } from "./windows.js";
@@ -63,7 +64,7 @@ function pinButton(label, togglePin) {
 
 export function drawRow(label, row, isPinned, scale) {
   const { counts, low, high, rank } = ranked();
-  const index = rank.get(label), fresh = isFresh(label), since = start(label);
+  const index = rank.get(label), fresh = isFresh(label), since = start(label), as = measured();
   row.line.classList.toggle("absent", index === undefined);
   row.line.classList.toggle("fresh", fresh);
   row.tag.hidden = !fresh;
@@ -71,9 +72,9 @@ export function drawRow(label, row, isPinned, scale) {
   put(row.rank, index === undefined ? "–" : whole(index + 1));
   drawPlaces(row.places, index);
   put(row.found, foundBy(label));
-  put(row.count, index === undefined ? "–" : since ? `≥${whole(low[index])}` : whole(counts[index]));
+  put(row.count, index === undefined ? "–" : since ? `≥${as.low(low[index])}` : as.count(counts[index]));
   drawMove(row.move, index === undefined ? 0 : moved(label));
-  put(row.interval, index === undefined ? absence() : since ? known(since) : `${whole(low[index])} – ${whole(high[index])}`);
+  put(row.interval, index === undefined ? absence() : since ? known(since) : `${as.low(low[index])} – ${as.high(high[index])}`);
   drawTotal(label, row.total);
   if (index === undefined) return;
   const style = row.track.style;
