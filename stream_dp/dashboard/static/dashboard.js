@@ -6,6 +6,7 @@ import { drawChart, startChart } from "./chart.js";
 import { connect, reconnectIfSilent } from "./connection.js";
 import { $ } from "./dom.js";
 import { drawFacts } from "./facts.js";
+import { drawFamilies, pickFamily, restoreFamily } from "./families.js";
 import { pickMeasure, restoreMeasure } from "./measure.js";
 import { drawMovers } from "./movers.js";
 import { lookBack, lookBackToMoment, restorePlace, setMode } from "./past.js";
@@ -43,6 +44,7 @@ function draw(force) {
   }
   drawFacts();
   drawArrivals();
+  drawFamilies();
   drawWindow();
   refreshWindow();
   const now = performance.now();
@@ -59,12 +61,14 @@ whenChanged((atOnce) => (atOnce ? draw(true) : schedule()));
 restoreTheme();
 restoreWindow();
 restoreMeasure();
+restoreFamily();
 tellPins();
 startChart();
 restoreSort();
 startSaving();
 $("window").addEventListener("change", pickWindow);
 $("measure").addEventListener("change", pickMeasure);
+$("family").addEventListener("change", pickFamily);
 $("theme").addEventListener("click", nextTheme);
 $("pause").addEventListener("click", () => view.shown && setMode(view.mode === "live" ? "paused" : "live"));
 $("live").addEventListener("click", () => {

@@ -2,7 +2,7 @@
 
 import { address, asked } from "./address.js";
 import { ofPlace, remember, remembered } from "./memory.js";
-import { view } from "./state.js";
+import { isOfFamily, view } from "./state.js";
 
 export const MOST_PINS = 20, MOST_CURVES = 8;
 const LARGEST = 5;
@@ -30,7 +30,7 @@ export function toggle(label) {
 
 /* What the chart is of: the pinned labels, or the largest ones if none is. */
 export function chosen() {
-  return pins.size ? pinned().slice(0, MOST_CURVES) : view.shown.names.slice(0, LARGEST);
+  return pins.size ? pinned().slice(0, MOST_CURVES) : view.shown.names.filter(isOfFamily).slice(0, LARGEST);
 }
 
 export function tellPins() {

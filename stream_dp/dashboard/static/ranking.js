@@ -8,7 +8,7 @@ import { MOST_PINS, isPinned, pinned as allPinned, toggle } from "./pins.js";
 import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
 import { sorted } from "./sorting.js";
-import { NORMAL_95, ROWS_STEP, changed, ranked, view } from "./state.js";
+import { NORMAL_95, ROWS_STEP, changed, isOfFamily, ranked, view } from "./state.js";
 import { refreshTrends } from "./trends.js";
 import { isWindowSilent } from "./windows.js";
 
@@ -35,7 +35,7 @@ export function drawRanking(force) {
 function order() {
   const { names, rank } = ranked();
   const wanted = view.query.toLocaleLowerCase();
-  const matches = (name) => !wanted || name.toLocaleLowerCase().includes(wanted);
+  const matches = (name) => isOfFamily(name) && (!wanted || name.toLocaleLowerCase().includes(wanted));
   const found = sorted(names.filter(matches));
   const byRank = (a, b) => (rank.get(a) ?? Infinity) - (rank.get(b) ?? Infinity) || (a < b ? -1 : 1);
   const pinned = allPinned().filter(matches).sort(byRank);

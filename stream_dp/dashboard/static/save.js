@@ -29,11 +29,11 @@ const WAYS = {
 
 /* The ranking on show, whole: the release, or the window behind it. */
 export function content() {
-  const { names, counts, low, high } = ranked(), { release, totals, since, guarantee } = view.shown;
+  const { names, counts, low, high } = ranked(), { release, totals, since, guarantee, rank } = view.shown;
   const about = view.window ? { window: view.window, since_round: view.recent?.since_round } : ofRelease(view.shown.release);
   const rows = names.map((label, place) => ({
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
-    ...(totals && !view.window ? { total: totals[place], since: since[place] } : {}),
+    ...(totals && !view.window ? { total: totals[rank.get(label)], since: since[rank.get(label)] } : {}),
   }));
   const { stream, epoch, round, ts, sd, tau, epsilon, delta, units, over_cap, units_sd } = release;
   return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, units, over_cap, units_sd, epsilon, delta, guarantee, counted: release.counts_what, rows };
@@ -58,7 +58,7 @@ function quoted(value) {
 function download(blob, ending) {
   const { stream, epoch, round } = view.shown.release, link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  link.download = `${stream}-epoch-${epoch}-round-${round}${view.window ? `-window-${view.window}` : ""}.${ending}`;
+  link.download = `${stream}-epoch-${epoch}-round-${round}${view.window ? `-window-${view.window}` : ""}${view.family ? `-${view.family}` : ""}.${ending}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   say(`Saved ${link.download}.`);

@@ -10,8 +10,9 @@ export const heard = {
 
 /* `mode` is live, paused, or past: a release that was looked up.  `shown` is the release on the page; `window` is the
    span that the ranking is of, empty for all that the release counts, and `recent` that window, once it was found.
-   `picked` is the span that the viewer asked for: of releases that are windows themselves there is none. */
-export const view = { mode: "live", shown: null, picked: "", window: "", recent: null, limit: ROWS_STEP, query: "" };
+   `picked` is the span that the viewer asked for: of releases that are windows themselves there is none.  `family` is
+   that of the labels that are ranked, empty for all. */
+export const view = { mode: "live", shown: null, picked: "", window: "", recent: null, family: "", limit: ROWS_STEP, query: "" };
 export const steps = { rounds: [], ts: [] };  // the releases that curves go through
 const NOTHING = { names: [], counts: [], low: [], high: [], rank: new Map(), sd: 0 };
 
@@ -26,10 +27,26 @@ export function changed(atOnce = false) {
   listener(atOnce);
 }
 
-/* What the ranking shows: the release, or the window behind it. */
+/* What the ranking shows: the release, or the window behind it, or the labels of one family in it. */
 export function ranked() {
-  if (!view.window) return view.shown;
-  return view.recent && !view.recent.problem ? view.recent : NOTHING;
+  if (!view.window) return narrowed(view.shown);
+  return view.recent && !view.recent.problem ? narrowed(view.recent) : NOTHING;
+}
+
+export function isOfFamily(label) {
+  return !view.family || label.startsWith(`${view.family}:`);
+}
+
+let narrow = { of: null, family: "", found: null };
+
+function narrowed(all) {
+  if (!view.family) return all;
+  if (narrow.of !== all || narrow.family !== view.family) {
+    const places = [...all.names.keys()].filter((place) => isOfFamily(all.names[place]));
+    const [names, counts, low, high] = ["names", "counts", "low", "high"].map((column) => places.map((place) => all[column][place]));
+    narrow = { of: all, family: view.family, found: { ...all, names, counts, low, high, rank: new Map(names.map((name, index) => [name, index])) } };
+  }
+  return narrow.found;
 }
 
 export function show(release, names, { counts, low, high, totals, total_margins: margins, since, found, protects, guarantee }) {
