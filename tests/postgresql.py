@@ -79,7 +79,11 @@ class Database:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of a table by the names of its columns; none while there is no such table."""
-        done = self._psql(self.name, f"select coalesce(json_agg(t), '[]') from \"{table}\" t")
+        return self.asked(f'select * from "{table}"')
+
+    def asked(self, query: str) -> list[dict[str, Any]]:
+        """What a query answers, by the names of its columns; nothing while there is no such table."""
+        done = self._psql(self.name, f"select coalesce(json_agg(t), '[]') from ({query}) t")
         if done.returncode != 0:
             assert "does not exist" in done.stderr, done.stderr
             return []

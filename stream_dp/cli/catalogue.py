@@ -66,6 +66,11 @@ COMMANDS = {
         "Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.",
         "worker",
     ),
+    "history": Entry(
+        "history:history",
+        "Write how counts grew into `<stream>.history`, a flat row for each label and minute, until stopped.",
+        "worker",
+    ),
     "replay": Entry(
         "replay:replay",
         "Replay recorded events into a stream, each exactly once.  After a crash, run it again: it continues.",
@@ -170,7 +175,7 @@ COMMANDS = {
 
 PANELS = {
     "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
-    "Run a stream": ("worker", "spark", "barriers", "changes", "table", "windows", "replay"),
+    "Run a stream": ("worker", "spark", "barriers", "changes", "table", "windows", "history", "replay"),
     "See what it shows": ("tail", "dashboard", "export"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),

@@ -48,6 +48,11 @@ class TopicNames(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.stream}.windows"
 
     @property
+    def history_topic(self) -> str:
+        """The topic of how counts grew, a record a label and moment; `stream-dp history` writes it."""
+        return f"{self.stream}.history"
+
+    @property
     def epochs(self) -> str:
         """The topic that remembers when epochs were opened and closed."""
         return f"{self.stream}.epochs"

@@ -90,6 +90,15 @@ def windows_writer(settings: Settings) -> list[Right]:
     )
 
 
+def history_writer(settings: Settings) -> list[Right]:
+    """What `stream-dp history` needs."""
+    return (
+        _topic(settings.releases, "READ")
+        + _topic(settings.history_topic, *_LOG)
+        + _made(settings, settings.history_topic)
+    )
+
+
 def dashboard(settings: Settings) -> list[Right]:
     """What the dashboard needs.  It shows the results of jobs too where it may read their topic."""
     return _topic(settings.releases, "READ") + _topic(settings.epochs, "READ")

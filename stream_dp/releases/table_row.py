@@ -153,10 +153,16 @@ def _rows(release: WholeRelease) -> list[Row]:
 
 def decode_row(key: bytes, value: bytes) -> Row | None:
     """The row in a record of a table, in either format; None for anything else."""
+    row = decode_value(value)
+    return row if row is not None and row.label.encode() == key else None
+
+
+def decode_value(value: bytes) -> Row | None:
+    """The row in a record, in either format; None for anything else."""
     kind: Any = _WithSchema if value.startswith(b'{"schema"') else Row
     try:
         found = msgspec.json.decode(value, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     row: Row = found.payload if isinstance(found, _WithSchema) else found
-    return row if row.label.encode() == key else None
+    return row

@@ -40,6 +40,7 @@ _DOUBT = {
     "dead_letters": "may lack dead letters",
     "table": "may lack rows",
     "windows_topic": "may lack windows",
+    "history_topic": "may lack moments",
 }
 """What a change of each kind of topic leaves in doubt."""
 

@@ -44,6 +44,15 @@ def test_the_rights_of_the_worker_are_for_its_user(monkeypatch: pytest.MonkeyPat
         "'User:an app'",
         *(
             f"User:{name}"
-            for name in ("table", "windows", "dashboard", "subscriber", "jobs", "one-shot", "erase")
+            for name in (
+                "table",
+                "windows",
+                "history",
+                "dashboard",
+                "subscriber",
+                "jobs",
+                "one-shot",
+                "erase",
+            )
         ),
     }

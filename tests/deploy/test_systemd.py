@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 PROGRAM = "/opt/stream-dp/bin/stream-dp"
 PARTS = {
     "stream-dp-private@": ("worker", "barriers"),
-    "stream-dp-public@": ("table", "windows"),
+    "stream-dp-public@": ("table", "windows", "history"),
     "stream-dp-dashboard": ("",),
 }
 """Each unit, and what it may be started for."""

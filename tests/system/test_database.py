@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -17,6 +18,7 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.releases.release import Release, decode_release
 from stream_dp.releases.table_row import Row
+from stream_dp.workers.history import HistoryWriter
 from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.table import TableWriter
 from tests.docs.shown import ROOT, blocks
@@ -30,25 +32,35 @@ from tests.system.waiting import wait_until
 pytestmark = pytest.mark.apache("beside", alone=True)
 
 TIME = 1_769_860_800_000
-[CONNECTOR] = blocks((ROOT / "docs" / "clients.md").read_text(), "properties")
+PAGE = (ROOT / "docs" / "clients.md").read_text()
+OF_TABLE, OF_HISTORY = blocks(PAGE, "properties")
+[PANEL] = blocks(PAGE, "sql")[-1:]
 
 
 def connector(stream: str, database: Database) -> str:
     """The connector as the documents show it; only the names and the database's address are others."""
-    shown = dict(line.split("=", 1) for line in CONNECTOR.splitlines())
-    assert (shown["topics"], shown["collection.name.format"]) == ("shop.table", "shop")
+    return renamed(OF_TABLE, stream, database)
+
+
+def renamed(connector: str, stream: str, database: Database) -> str:
+    shown = dict(line.split("=", 1) for line in connector.splitlines())
     address = shown["connection.url"].replace("localhost:5432", f"127.0.0.1:{database.port}")
-    names = {"name": stream, "topics": f"{stream}.table", "collection.name.format": stream}
+    of_stream = "name", "topics", "collection.name.format"
+    assert all(shown[each].startswith("shop") for each in of_stream)
+    names = {each: stream + shown[each].removeprefix("shop") for each in of_stream}
     return "".join(f"{key}={value}\n" for key, value in (shown | names | {"connection.url": address}).items())
 
 
 @dataclass
 class Sink:
-    """A connector for each of two streams, which keeps a table of the stream's name in the database."""
+    """A connector for each of two streams, which keeps a table of the stream's name in the database.
+
+    And one for a third stream, which adds to a history of it.
+    """
 
     connect: ConnectWorker
     database: Database
-    streams: tuple[str, str]
+    streams: tuple[str, str, str]
 
     def await_equal(self, stream: Stream, shown: Callable[[], Release]) -> None:
         """Return when the rows are what the release that is newest then shows, in every column."""
@@ -89,12 +101,14 @@ def expected(shown: Release) -> list[tuple[str, int, float, int, str, int]]:
 
 @pytest.fixture(scope="module")
 def sink(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sink]:
-    streams = f"shop-{uuid4().hex[:8]}", f"shop-{uuid4().hex[:8]}"
-    for name in streams:
+    streams = f"shop-{uuid4().hex[:8]}", f"shop-{uuid4().hex[:8]}", f"shop_{uuid4().hex[:8]}"
+    log.create_topics(kafka, f"{streams[2]}.history")
+    for name in streams[:2]:
         log.create_topics(kafka, f"{name}.table", configs={"cleanup.policy": "compact"})
     with postgresql("shop") as database, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DATABASE_PASSWORD", "none is asked for")
-        connectors = [connector(name, database) for name in streams]
+        connectors = [connector(name, database) for name in streams[:2]]
+        connectors.append(renamed(OF_HISTORY, streams[2], database))
         with kafka_connect(tmp_path_factory.mktemp("connect") / "worker", kafka, *connectors) as connect:
             yield Sink(connect, database, streams)
 
@@ -155,3 +169,38 @@ def test_no_label_stops_the_sink_and_a_writer_that_died_leaves_no_row_behind(
     write(2, hostile | {"\x00": 9, incompressible: 8, "🍵" * 651: 7, "tea": 4})
     shown = release(2, hostile | {"tea": 4}, settings.stream)
     sink.await_equal(stream, lambda: shown)
+
+
+def test_a_history_answers_by_time_and_holds_each_row_once(sink: Sink, kafka: str, tmp_path: Path) -> None:
+    name = sink.streams[2]
+    settings = Settings(stream=name, kafka=kafka, redis="redis://127.0.0.1:1/0")
+    stream = Stream(settings, tmp_path)
+    log.create_topics(kafka, settings.releases)
+    for number in range(1, 6):
+        counts = {"tea": 2_000 + number} | ({"päron": 150} if number > 2 else {})
+        shown = msgspec.structs.replace(
+            release(number, counts, name), ts=iso_timestamp(TIME + 60_000 * number)
+        )
+        stream.write(settings.releases, [Record(0, TIME, b"s", msgspec.json.encode(shown))])
+    with HistoryWriter(settings, "connect") as writer:
+        wait_until(
+            lambda: writer.write(0.2) >= 0 and log.offsets(kafka, settings.history_topic).end == 8, str
+        )
+    held = log.offsets(kafka, settings.history_topic)
+    again = list(log.read(kafka, settings.history_topic, held.end - 2, held.end))
+    stream.write(settings.history_topic, again)  # by a second writer
+
+    def rows() -> list[dict[str, Any]]:
+        assert [task["state"] for task in sink.connect.tasks(f"{name}-history")] in ([], ["RUNNING"])
+        return sink.database.rows(f"{name}_history")
+
+    wait_until(lambda: len(rows()) == 8, lambda: f"{rows()}: {sink.connect.log.read_text()[-3_000:]}")
+    assert {(row["round"], row["label"], row["count"]) for row in rows()} == {
+        *((number, "tea", 2_000 + number) for number in range(1, 6)),
+        *((number, "päron", 150) for number in range(3, 6)),
+    }
+    assert all(datetime.fromisoformat(row["ts"]).tzinfo is not None for row in rows())
+    since = f"ts >= '{iso_timestamp(TIME + 4 * 60_000)}'"
+    panel = PANEL.replace("shop_history", f"{name}_history").replace("$__timeFilter(ts)", since)
+    told = [(row["metric"], row["value"]) for row in sink.database.asked(panel)]
+    assert sorted(told) == [("päron", 150)] * 2 + [("tea", 2_004), ("tea", 2_005)]

@@ -33,6 +33,7 @@ from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.releases.windows import Span
 from stream_dp.workers.resume import NewEpoch
+from stream_dp.workers.history import HistoryWriter
 from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
 from tests.system.example_events import event, some_events
@@ -358,7 +359,7 @@ def test_all_that_is_public_of_a_copy_by_users_is_the_same_over_rolls_and_jobs(
 def test_what_others_write_follows_from_the_releases_alone(
     make_stream: MakeStream, kafka: str, topic_prefix: str
 ) -> None:
-    """Changes, table and windows hold the same where other events, and no state, lie behind the same releases.
+    """Changes, table, history and windows hold the same where other events, and no state, lie behind the same releases.
 
     Times are not compared: a record of the changes has that of its writing.
     """
@@ -370,7 +371,7 @@ def test_what_others_write_follows_from_the_releases_alone(
         )
         assert stream.run(until_round=40) == 0
         settings = stream.settings
-        topics = [f"{topic_prefix}.changes", settings.table, settings.windows_topic]
+        topics = [f"{topic_prefix}.changes", settings.table, settings.history_topic, settings.windows_topic]
         admin = KafkaAdminClient(bootstrap_servers=kafka)
 
         def written() -> list[list[Any]]:
@@ -381,6 +382,15 @@ def test_what_others_write_follows_from_the_releases_alone(
                 wait_until(
                     lambda: writer.write(0.2) >= 0 and log.offsets(kafka, topics[-1]).end == 2 * 40,
                     lambda: f"{log.offsets(kafka, topics[-1])}",
+                )
+            with HistoryWriter(settings, every=0.001) as history:
+                wait_until(
+                    lambda: (
+                        history.write(0.2) >= 0
+                        and (rows := raw_records(kafka, settings.history_topic, 0))
+                        and (rows[-1].key or b"").startswith(b"1.40.")
+                    ),
+                    lambda: f"{log.offsets(kafka, settings.history_topic)}",
                 )
             found = [
                 [(each.offset, each.key, each.value) for each in raw_records(kafka, topic, 0)]

@@ -95,7 +95,7 @@ class Site:
             own.jobs,
             own.results,
         ]
-        log.create_topics(own.kafka, *topics, own.windows_topic)
+        log.create_topics(own.kafka, *topics, own.windows_topic, own.history_topic)
         prepare_barriers(msgspec.structs.replace(own, create_topics=True))
         prepare_table(own.kafka, own.table, create_topics=True)
 
@@ -154,6 +154,12 @@ def table_works(site: Site) -> bool:
 def windows_work(site: Site) -> bool:
     """What happened lately is written."""
     kafka, topic = site.stream.settings.kafka, site.settings.windows_topic
+    return topic in log.topics(kafka) and log.offsets(kafka, topic).end > 0
+
+
+def history_works(site: Site) -> bool:
+    """How counts grew is written."""
+    kafka, topic = site.stream.settings.kafka, site.settings.history_topic
     return topic in log.topics(kafka) and log.offsets(kafka, topic).end > 0
 
 
@@ -245,6 +251,7 @@ ROLES = {
     "barriers": Role(("barriers",), roles.barriers_writer, barriers_work, open_epoch),
     "table": Role(("table",), roles.table_writer, table_works, some_release),
     "windows": Role(("windows", "--window", "4"), roles.windows_writer, windows_work, some_releases),
+    "history": Role(("history",), roles.history_writer, history_works, some_releases),
     "dashboard": Role(("dashboard", "--port", str(PORT)), roles.dashboard, page_works, some_release),
     "jobs": Role(("jobs", "worker"), jobs_need, jobs_work, ask),
     "one-shot": Role(ONE_SHOT, one_shot_needs, jobs_work, feed, listed_as="one-shot"),

@@ -63,6 +63,7 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         ),
         "table": roles.table_writer(settings),
         "windows": roles.windows_writer(settings),
+        "history": roles.history_writer(settings),
         "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
         "subscriber": roles.subscriber(settings),
         "jobs": roles.jobs_worker(settings, ledger, JOBS),
