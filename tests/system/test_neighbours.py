@@ -32,8 +32,8 @@ from stream_dp.events.record import Record
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.kafka import log
 from stream_dp.releases.windows import Span
-from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.history import HistoryWriter
+from stream_dp.workers.resume import NewEpoch
 from stream_dp.workers.windows import WindowsWriter
 from tests.system.batch_headers import batches_of
 from tests.system.example_events import event, some_events
@@ -384,14 +384,13 @@ def test_what_others_write_follows_from_the_releases_alone(
                     lambda: f"{log.offsets(kafka, topics[-1])}",
                 )
             with HistoryWriter(settings, every=0.001) as history:
-                wait_until(
-                    lambda: (
-                        history.write(0.2) >= 0
-                        and (rows := raw_records(kafka, settings.history_topic, 0))
-                        and (rows[-1].key or b"").startswith(b"1.40.")
-                    ),
-                    lambda: f"{log.offsets(kafka, settings.history_topic)}",
-                )
+
+                def follows() -> bool:
+                    history.write(0.2)
+                    last = raw_records(kafka, settings.history_topic, 0)[-1:]
+                    return [(each.key or b"").split(b".")[1] for each in last] == [b"40"]
+
+                wait_until(follows, lambda: f"{log.offsets(kafka, settings.history_topic)}")
             found = [
                 [(each.offset, each.key, each.value) for each in raw_records(kafka, topic, 0)]
                 for topic in topics
