@@ -12,7 +12,7 @@ from selenium.webdriver.support.ui import Select
 
 from stream_dp.config.times import iso_timestamp
 from stream_dp.releases.release import Release
-from tests.dashboard.page import of_page, text, wait_for, wait_for_round
+from tests.dashboard.page import of_page, wait_for, wait_for_round
 from tests.dashboard.running import Running
 from tests.example_releases import release
 from tests.system.browser.test_windows import MINUTE, late, publish
@@ -74,7 +74,7 @@ class Question:
     asked: str
     place: str
     answer: str
-    then: Callable[[Chrome], None] = lambda page: None
+    then: Callable[[Chrome], None] | None = None
 
 
 MANAGER = [
@@ -117,13 +117,16 @@ def test_every_question_is_answered_by_the_page_itself(
 ) -> None:
     assert len(QUESTIONS) == 20
     publish(stream, flights(stream))
+    is_untouched = False
     for question in QUESTIONS:
-        browser.execute_script("if (location.protocol === 'http:') localStorage.clear()")
-        browser.get(dashboard.url)
-        wait_for_round(browser, ROUNDS)
-        wait_for(browser, lambda: bool(of_page(browser, "state", "page.steps.rounds.length")))
-        wait_for(browser, lambda: text(browser, "movers-note") != "")
-        question.then(browser)
+        if not is_untouched:
+            browser.execute_script("if (location.protocol === 'http:') localStorage.clear()")
+            browser.get(dashboard.url)
+            wait_for_round(browser, ROUNDS)
+        is_untouched = question.then is None
+        if question.then is not None:
+            wait_for(browser, lambda: bool(of_page(browser, "state", "page.steps.rounds.length")))
+            question.then(browser)
 
         def answered(question: Question = question) -> bool:
             return question.answer in said(browser, question.place)
