@@ -22,7 +22,7 @@ ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/conta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment containers spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz audit-dependencies lock pins clean
+.PHONY: help install demo test test-browser test-kafka deployment containers spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, valu
 	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
 	.venv/bin/python -m tests.fuzz.guided values --seconds 60
 	.venv/bin/python -m tests.fuzz.guided schemas --seconds 60
+
+package: install ## build the package, and try each extra in an environment of its own on each Python that is here (needs PyPI)
+	.venv/bin/python -m tests.package
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
 	.venv/bin/python -m tests.dependencies
