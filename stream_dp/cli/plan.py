@@ -114,7 +114,7 @@ def _print(work: "Workload", costs: "Costs", found: "Plan") -> None:
     if found.spark is not None:
         console.print(
             'The lines above are what one worker would take.  With Spark, for unit = "event" and rounds = "ticks", '
-            "it takes:"
+            "it takes (users take six times the cores that count):"
         )
         console.print(_on_spark(found.spark))
     for sentence in found.limits:
