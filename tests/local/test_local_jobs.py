@@ -254,7 +254,7 @@ def test_a_dry_run_tells_what_is_public_and_starts_no_engine(
 
 
 def test_an_epsilon_that_finds_nothing_is_refused(orders: Path) -> None:
-    assert "epsilon per count must lie between" in refusal(
+    assert "epsilon must be at least 0.001" in refusal(
         asked(orders, "-k", "10", "--epsilon", "1e-9", "--dry-run")
     )
 
