@@ -19,8 +19,7 @@ from stream_dp.kafka.log import LogRefused
 from stream_dp.releases.table_row import NoRows, decode_value, rows_of
 from stream_dp.releases.topic import BadPosition, read_position
 from stream_dp.releases.whole_release import WholeRelease
-from stream_dp.workers.derived_topic import keep
-from stream_dp.workers.periodic_topic import PeriodicWriter
+from stream_dp.workers.periodic_topic import PeriodicWriter, keep_writing
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +34,10 @@ class HistoryWriter(PeriodicWriter):
         self, settings: Settings, table_format: str = "json", start: str = "earliest", every: float = 60.0
     ) -> None:
         self._format = table_format
-        self._behind: tuple[str, bytes] | None = None  # a release, and the last label of it that is written
+        self._label = ""  # the last one that is written of the release that is begun
         super().__init__(settings, start, every)
 
-    def _resume(self, newest: Sequence[Record]) -> tuple[str, bool]:
+    def _resume(self, newest: Sequence[Record]) -> str:
         last = newest[-1]
         position, row = (last.key or b"").decode(errors="replace"), decode_value(last.value or b"")
         try:
@@ -50,22 +49,22 @@ class HistoryWriter(PeriodicWriter):
                 f"the topic {self._topic!r} holds a record that is not of a history: only `stream-dp history` may "
                 "write there"
             )
-        self._behind = position, row.label.encode()
-        return position, False  # the release says whether that was its last label
+        self._label = row.label
+        return position
 
-    def _records(self, release: WholeRelease) -> Iterator[tuple[bytes, bytes]]:
-        behind, self._behind = self._behind, None
-        position = release.position
+    def _records(self, release: WholeRelease, is_begun: bool) -> Iterator[tuple[bytes, bytes]]:
         try:
             alone = msgspec.structs.replace(release)  # without what this reader has seen before
             rows = rows_of(alone, self._format)
         except NoRows as error:
             logger.warning("round %d cannot be written as rows and is passed over: %s", release.round, error)
             return
-        labels = list(rows)
-        first = labels.index(behind[1]) + 1 if behind is not None and behind[0] == position else 0
+        labels, key = release.labels, release.position.encode()
+        first = labels.index(self._label) + 1 if is_begun and self._label in labels else 0
         for label in labels[first:]:
-            yield rows[label], position.encode()
+            row = rows.get(label.encode())
+            if row is not None:
+                yield row, key
 
 
 def keep_history(
@@ -75,14 +74,6 @@ def keep_history(
     start: str = "earliest",
     every: float = 60.0,
 ) -> None:
-    """Write `<stream>.history` until `stopping`, from where it stands.
-
-    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve, and
-    `Refused`.
-    """
-
-    def follow() -> None:
-        with HistoryWriter(settings, table_format, start, every) as writer:
-            writer.follow(stopping)
-
-    keep(settings, partial(roles.history_writer, settings), follow, stopping)
+    """Write `<stream>.history` until `stopping`: see `keep_writing`."""
+    opened = partial(HistoryWriter, settings, table_format, start, every)
+    keep_writing(settings, partial(roles.history_writer, settings), opened, stopping)

@@ -6,10 +6,9 @@ topic stands, in the middle of a release too.
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from threading import Event
-from typing import Literal
 
 from stream_dp.config.settings import Settings
 from stream_dp.config.times import milliseconds, parse_time
@@ -17,17 +16,17 @@ from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import producer_client
 from stream_dp.kafka.time_limits import time_warnings
+from stream_dp.operations.retry import Needed
 from stream_dp.releases.subscription import Subscription
-from stream_dp.releases.topic import BadPosition
+from stream_dp.releases.topic import BadPosition, read_position
 from stream_dp.releases.whole_release import WholeRelease
+from stream_dp.workers.derived_topic import keep
 from stream_dp.workers.topic_watch import TopicWatch
 
 logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 30
 _POLL_SECONDS = 0.25
-
-Start = Literal["earliest", "latest"]
 
 
 class PeriodicWriter(ExitStack):
@@ -49,20 +48,21 @@ class PeriodicWriter(ExitStack):
         self._settings, self._topic = settings, str(getattr(settings, self._kind))
         self._period_ms = max(1, round(1000 * every))
         self._last: tuple[str, int] | None = None
+        self._begun = ""  # the position of the last release that the topic has records of, if it had any
         with ExitStack() as opened:  # what is open when the next step fails is closed
             self._open(opened, start)
             self.push(opened.pop_all())
 
     @abstractmethod
-    def _resume(self, newest: Sequence[Record]) -> tuple[str, bool]:
-        """The position of the last release that the topic has records of, and whether it has all of them.
+    def _resume(self, newest: Sequence[Record]) -> str:
+        """The position of the last release that the topic has records of; which these are is for `_records` to know.
 
         Raises `LogRefused` for records that are not this writer's.
         """
 
     @abstractmethod
-    def _records(self, release: WholeRelease) -> Iterator[tuple[bytes, bytes]]:
-        """The values and keys of one release that are not in the topic yet."""
+    def _records(self, release: WholeRelease, is_begun: bool) -> Iterator[tuple[bytes, bytes]]:
+        """The values and keys of one release; if it is begun, those that `_resume` has not seen."""
 
     def _open(self, opened: ExitStack, start: str) -> None:
         settings, kafka = self._settings, self._settings.kafka_address
@@ -85,22 +85,18 @@ class PeriodicWriter(ExitStack):
         """Open what else is needed."""
 
     def _subscription(self, start: str) -> Subscription:
-        """The releases from the last one on that the topic has records of."""
+        """The releases from the last one on that the topic has records of: perhaps not all of them."""
         kafka, releases = self._settings.kafka_address, self._settings.releases
         held = log.offsets(kafka, self._topic)
         newest = list(log.read(kafka, self._topic, max(held.first, held.end - self._newest), held.end))
         if not newest:
             return Subscription(kafka, releases, start)
-        position, is_whole = self._resume(newest)
-        epoch, number, nonce = position.split(".")
+        self._begun = self._resume(newest)
+        (epoch, number), nonce = read_position(self._begun)
         try:
-            place = position if is_whole else f"{epoch}.{int(number) - 1}.{nonce}"
-            found = Subscription(kafka, releases, "latest", position=place)
+            return Subscription(kafka, releases, "latest", position=f"{epoch}.{number - 1}.{nonce}")
         except BadPosition:
             return Subscription(kafka, releases, "earliest")
-        if is_whole:
-            self._last = nonce, newest[-1].timestamp // self._period_ms
-        return found
 
     def write(self, seconds: float) -> int:
         """Write the records of the releases of so many seconds; returns how many, all of them stored.
@@ -117,13 +113,25 @@ class PeriodicWriter(ExitStack):
             self._last = period
             sent += [
                 self._producer.send(self._topic, value, key, timestamp_ms=moment, partition=0)
-                for value, key in self._records(release)
+                for value, key in self._records(release, release.position == self._begun)
             ]
         for each in sent:
             each.get(timeout=_ANSWER_SECONDS)
         return len(sent)
 
-    def follow(self, stopping: Event) -> None:
-        """Write until `stopping`."""
-        while not stopping.is_set():
-            self.write(_POLL_SECONDS)
+
+def keep_writing(
+    settings: Settings, needed: Needed, opened: Callable[[], PeriodicWriter], stopping: Event
+) -> None:
+    """Write what `opened` writes until `stopping`, from where its topic stands.
+
+    What is not there yet, or no more, is waited for.  `needed`: the rights without which it cannot go on.  Raises
+    `LogRefused` where the topic cannot serve, and `Refused`.
+    """
+
+    def follow() -> None:
+        with opened() as writer:
+            while not stopping.is_set():
+                writer.write(_POLL_SECONDS)
+
+    keep(settings, needed, follow, stopping)

@@ -15,8 +15,7 @@ from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_readers import Windows
 from stream_dp.releases.window_record import WindowRecord, cut_to_fit, record_of
 from stream_dp.releases.windows import FALSE_DISCOVERIES, Span
-from stream_dp.workers.derived_topic import keep
-from stream_dp.workers.periodic_topic import PeriodicWriter
+from stream_dp.workers.periodic_topic import PeriodicWriter, keep_writing
 
 
 class WindowsWriter(PeriodicWriter):
@@ -29,7 +28,7 @@ class WindowsWriter(PeriodicWriter):
         self, settings: Settings, spans: Sequence[Span], start: str = "latest", every: float = 1.0
     ) -> None:
         self._spans = spans
-        self._written: set[str] = set()
+        self._done: set[str] = set()
         super().__init__(settings, start, every)
 
     def _begin(self, opened: ExitStack) -> None:
@@ -38,13 +37,11 @@ class WindowsWriter(PeriodicWriter):
             for span in self._spans
         ]
 
-    def _resume(self, newest: Sequence[Record]) -> tuple[str, bool]:
+    def _resume(self, newest: Sequence[Record]) -> str:
         found = [self._decoded(record) for record in newest]
         last = found[-1]
-        done = {each.window for each in found if (each.nonce, each.round) == (last.nonce, last.round)}
-        is_whole = done.issuperset(map(str, self._spans))
-        self._written = set() if is_whole else done
-        return f"{last.epoch}.{last.round}.{last.nonce}", is_whole
+        self._done = {each.window for each in found if (each.nonce, each.round) == (last.nonce, last.round)}
+        return f"{last.epoch}.{last.round}.{last.nonce}"
 
     def _decoded(self, record: Record) -> WindowRecord:
         try:
@@ -55,11 +52,10 @@ class WindowsWriter(PeriodicWriter):
                 "write there"
             ) from None
 
-    def _records(self, release: WholeRelease) -> Iterator[tuple[bytes, bytes]]:
-        written, self._written = self._written, set()
+    def _records(self, release: WholeRelease, is_begun: bool) -> Iterator[tuple[bytes, bytes]]:
         alone = msgspec.structs.replace(release)  # without what this reader has seen before
         for span, windows in zip(self._spans, self._windows, strict=True):
-            if str(span) not in written:
+            if not (is_begun and str(span) in self._done):
                 record = cut_to_fit(record_of(windows.window(alone), span))
                 yield msgspec.json.encode(record), record.window.encode()
 
@@ -67,14 +63,6 @@ class WindowsWriter(PeriodicWriter):
 def keep_windows(
     settings: Settings, spans: Sequence[Span], stopping: Event, start: str = "latest", every: float = 1.0
 ) -> None:
-    """Write `<stream>.windows` until `stopping`, from where it stands.
-
-    What is not there yet, or no more, is waited for.  Raises `LogRefused` where the topic cannot serve, and
-    `Refused`.
-    """
-
-    def follow() -> None:
-        with WindowsWriter(settings, spans, start, every) as writer:
-            writer.follow(stopping)
-
-    keep(settings, partial(roles.windows_writer, settings), follow, stopping)
+    """Write `<stream>.windows` until `stopping`: see `keep_writing`."""
+    opened = partial(WindowsWriter, settings, spans, start, every)
+    keep_writing(settings, partial(roles.windows_writer, settings), opened, stopping)

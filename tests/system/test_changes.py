@@ -21,9 +21,7 @@ from tests.system.waiting import wait_until
 
 
 def written(stream: Stream) -> list[Change]:
-    topic = f"{stream.settings.stream}.changes"
-    held = log.offsets(stream.settings.kafka, topic)
-    records = log.read(stream.settings.kafka, topic, held.first, held.end)
+    records = stream.records(f"{stream.settings.stream}.changes")
     return [msgspec.json.decode(record.value or b"", type=Change) for record in records]
 
 

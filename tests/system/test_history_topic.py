@@ -1,10 +1,12 @@
 """The topic of how counts grew, on real servers: rows of one release in a while, whatever became of its writer."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+from kafka import KafkaAdminClient
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
@@ -47,10 +49,7 @@ def made(kafka: str, name: str, folder: Path) -> Stream:
 
 def records(stream: Stream) -> list[Record]:
     topic = stream.settings.history_topic
-    if topic not in log.topics(stream.settings.kafka):
-        return []
-    held = log.offsets(stream.settings.kafka, topic)
-    return list(log.read(stream.settings.kafka, topic, held.first, held.end))
+    return stream.records(topic) if topic in log.topics(stream.settings.kafka) else []
 
 
 def rows(stream: Stream) -> list[Row]:
@@ -101,6 +100,26 @@ def test_a_writer_that_follows_a_dead_one_writes_what_is_missing_and_nothing_els
     torn.write(torn.settings.history_topic, records(whole)[:written])
     write_all(torn, table_format, start="latest")
     assert [(each.key, each.value, each.timestamp) for each in records(torn)] == expected
+
+
+def test_who_writes_in_another_format_goes_on_behind_a_label_that_it_would_leave_out(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    stream = Stream(Settings(stream=topic_prefix, kafka=kafka, redis="redis://127.0.0.1:1/0"), tmp_path)
+    log.create_topics(kafka, stream.settings.releases)
+    value = msgspec.json.encode(release(1, {"tea": 300, "\x00": 200, "milk": 150}, topic_prefix))
+    stream.write(stream.settings.releases, [Record(0, NOON, b"s", value)])
+    with HistoryWriter(stream.settings) as writer:
+        wait_until(lambda: writer.write(0.2) >= 0 and len(rows(stream)) == 3, lambda: str(rows(stream)))
+    written = records(stream)[:2]  # the second one is what the other format leaves out
+    with closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
+        admin.delete_topics([stream.settings.history_topic])
+    wait_until(lambda: not records(stream), lambda: "the topic is still there")
+    log.create_topics(kafka, stream.settings.history_topic)
+    stream.write(stream.settings.history_topic, written)
+    with HistoryWriter(stream.settings, "connect") as writer:
+        wait_until(lambda: writer.write(0.2) >= 0 and len(rows(stream)) >= 3, lambda: str(rows(stream)))
+    assert [row.label for row in rows(stream)] == ["tea", "\x00", "milk"]
 
 
 def test_the_program_is_killed_and_goes_on(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

@@ -56,8 +56,7 @@ def shown(where: Stream, number: int, histogram: dict[str, int], **fields: objec
 
 
 def records(stream: Stream) -> list[Record]:
-    held = log.offsets(stream.settings.kafka, stream.settings.table)
-    return list(log.read(stream.settings.kafka, stream.settings.table, held.first, held.end))
+    return stream.records(stream.settings.table)
 
 
 def table(stream: Stream) -> dict[bytes | None, bytes]:

@@ -68,10 +68,7 @@ def publish(stream: Stream, rounds: range) -> None:
 
 def records(stream: Stream) -> list[Record]:
     topic = stream.settings.windows_topic
-    if topic not in log.topics(stream.settings.kafka):
-        return []
-    held = log.offsets(stream.settings.kafka, topic)
-    return list(log.read(stream.settings.kafka, topic, held.first, held.end))
+    return stream.records(topic) if topic in log.topics(stream.settings.kafka) else []
 
 
 def windows(found: Sequence[Record]) -> list[WindowRecord]:
@@ -139,6 +136,28 @@ def test_a_writer_that_follows_a_dead_one_writes_what_is_missing_and_nothing_els
     torn.write(torn.settings.windows_topic, begun)
     write_all(torn, start="latest")
     assert bare(records(torn), topic_prefix) == expected
+
+
+def test_where_a_broker_dates_records_itself_a_period_is_still_that_of_its_release(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    whole = made(kafka, f"{topic_prefix}-whole", tmp_path)
+    write_all(whole)
+    torn = made(kafka, topic_prefix, tmp_path)
+    log.create_topics(kafka, torn.settings.windows_topic)
+    torn.write(
+        torn.settings.windows_topic,
+        [
+            each._replace(
+                value=(each.value or b"").replace(whole.settings.stream.encode(), topic_prefix.encode()),
+                timestamp=each.timestamp + 3_600 * SECOND,
+            )
+            for each in records(whole)[: 2 * len(SPANS)]  # whole, and another release of its period follows
+        ],
+    )
+    write_all(torn, start="latest")
+    expected = [each[:2] for each in bare(records(whole), whole.settings.stream)]
+    assert [each[:2] for each in bare(records(torn), topic_prefix)] == expected
 
 
 def test_killed_again_and_again_the_program_leaves_nothing_out(
