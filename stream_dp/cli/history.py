@@ -1,9 +1,5 @@
 """`stream-dp history`: how counts grew, in a topic for databases."""
 
-from typing import Annotated, Literal
-
-import typer
-
 from stream_dp.cli import options
 from stream_dp.cli.log_options import Log, start_logging
 from stream_dp.cli.reach import require_kafka
@@ -15,15 +11,9 @@ from stream_dp.workers.history import keep_history
 def history(
     *,
     source: options.Subscriber,
-    table_format: Annotated[
-        Literal["json", "connect"],
-        typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
-    ] = "json",
+    table_format: options.RowFormat = "json",
     every: options.Every = 60.0,
-    start: Annotated[
-        Literal["earliest", "latest"],
-        typer.Option("--from", help="Where to begin if the topic holds nothing yet."),
-    ] = "earliest",
+    start: options.Beginning = "earliest",
     log: Log,
 ) -> None:
     """Write how counts grew into `<stream>.history`, a flat row for each label and minute, until stopped.

@@ -85,6 +85,14 @@ Runs = Annotated[int, typer.Option(min=1, help="Runs to average, each with a noi
 Every = Annotated[
     float, typer.Option(min=0.1, max=86_400, metavar="SECONDS", help="Write at most once in so many seconds.")
 ]
+RowFormat = Annotated[
+    Literal["json", "connect"],
+    typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
+]
+Beginning = Annotated[
+    Literal["earliest", "latest"],
+    typer.Option("--from", help="Where to begin if the topic holds nothing yet."),
+]
 TrustLog = Annotated[
     bool,
     typer.Option(

@@ -1,6 +1,6 @@
 """`stream-dp table`: what a stream shows now, kept in a compacted topic for other tools to read."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -15,10 +15,7 @@ from stream_dp.workers.table import TableWriter, keep_table
 def table(
     *,
     source: options.Subscriber,
-    table_format: Annotated[
-        Literal["json", "connect"],
-        typer.Option("--format", help="How rows are written; docs/clients.md says for whom."),
-    ] = "json",
+    table_format: options.RowFormat = "json",
     every: options.Every = 1.0,
     once: Annotated[
         bool, typer.Option("--once", help="Write what the newest release shows, and end.")

@@ -1,6 +1,6 @@
 """`stream-dp windows`: what happened lately, in a topic that alerting can subscribe to."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,7 @@ def windows(
         ),
     ] = ["5m", "1h"],  # noqa: B006  # typer copies it
     every: options.Every = 1.0,
-    start: Annotated[
-        Literal["earliest", "latest"],
-        typer.Option("--from", help="Where to begin if the topic holds nothing yet."),
-    ] = "latest",
+    start: options.Beginning = "latest",
     log: Log,
 ) -> None:
     """Write how often each label occurred lately, and what rises and falls, into `<stream>.windows`, until stopped.

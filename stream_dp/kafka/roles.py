@@ -26,6 +26,11 @@ def _made(settings: Settings, *topics: str) -> list[Right]:
     return [Right("topic", each, "CREATE") for each in topics if settings.create_topics]
 
 
+def _follower(settings: Settings, topic: str) -> list[Right]:
+    """What it takes to write a topic that follows from the releases."""
+    return _topic(settings.releases, "READ") + _topic(topic, *_LOG) + _made(settings, topic)
+
+
 def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
     """What the worker needs for an events topic of so many partitions, but for dead letters, without which it goes on.
 
@@ -78,25 +83,17 @@ def barriers_writer(settings: Settings) -> list[Right]:
 
 def table_writer(settings: Settings) -> list[Right]:
     """What `stream-dp table` needs."""
-    return _topic(settings.releases, "READ") + _topic(settings.table, *_LOG) + _made(settings, settings.table)
+    return _follower(settings, settings.table)
 
 
 def windows_writer(settings: Settings) -> list[Right]:
     """What `stream-dp windows` needs."""
-    return (
-        _topic(settings.releases, "READ")
-        + _topic(settings.windows_topic, *_LOG)
-        + _made(settings, settings.windows_topic)
-    )
+    return _follower(settings, settings.windows_topic)
 
 
 def history_writer(settings: Settings) -> list[Right]:
     """What `stream-dp history` needs."""
-    return (
-        _topic(settings.releases, "READ")
-        + _topic(settings.history_topic, *_LOG)
-        + _made(settings, settings.history_topic)
-    )
+    return _follower(settings, settings.history_topic)
 
 
 def dashboard(settings: Settings) -> list[Right]:
