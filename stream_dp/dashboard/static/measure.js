@@ -26,9 +26,8 @@ export function pickMeasure() {
 /* What can be told of what is ranked may be picked. */
 export function drawMeasure() {
   const seconds = covered(), isShare = Boolean(units());
-  for (const { value, disabled } of $("measure").options) {
-    const cannot = value === "share" ? !isShare : Boolean(value) && !seconds;
-    if (cannot !== disabled) [...$("measure").options].find((option) => option.value === value).disabled = cannot;
+  for (const option of $("measure").options) {
+    option.disabled = option.value === "share" ? !isShare : Boolean(option.value) && !seconds;
   }
 }
 

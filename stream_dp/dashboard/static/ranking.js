@@ -17,13 +17,14 @@ let scale = 1, hovering = false;
 
 export function drawRanking(force) {
   if (force || !hovering || !rows.size) order();  // nothing moves away under a pointer
-  drawScale();
-  for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale);
+  drawMeasure();
+  const as = measured();
+  drawScale(as);
+  for (const [label, row] of rows) drawRow(label, row, isPinned(label), scale, as);
   $("table").hidden = rows.size === 0;
   $("empty").hidden = ranked().counts.length > 0 || rows.size > 0;
   put($("empty"), isWindowSilent() ? "Nothing was released lately." : silence(view.shown.release) || (view.shown.release.window ? "No label has reached the threshold lately." : view.shown.release.tests ? "No test has found a label yet." : "No label has reached the threshold yet."));
-  drawMeasure();
-  put($("count-title"), measured().column || (isOfWindow() ? "In window" : "Count"));
+  put($("count-title"), as.column || (isOfWindow() ? "In window" : "Count"));
   $("table").dataset.round = (view.window ? ranked() : view.shown.release).round;
   $("table").classList.toggle("with-found", Boolean(view.shown.found));
   $("table").classList.toggle("without-threshold", Boolean(view.shown.release.tests));
@@ -79,7 +80,7 @@ function tellHowMany(found, left) {
     : `The ${MOST_ROWS} largest are shown; search for the others.`);
 }
 
-function drawScale() {
+function drawScale(as) {
   const { counts, rank, sd = view.shown.release.sd } = ranked();
   const tau = isOfWindow() || view.shown.release.tests || view.shown.release.tau === null ? -1 : view.shown.release.tau;  // the threshold is one of counts since a beginning
   let largest = Math.max(1, tau);
@@ -88,7 +89,7 @@ function drawScale() {
   if (largest > scale || largest < 0.6 * scale) scale = rounded(1.06 * largest);  // stands still between, for calm
   $("table").style.setProperty("--tau-at", (tau / scale).toFixed(4));
   $("table").classList.toggle("of-window", isOfWindow());
-  put($("axis-end"), measured().count(scale));
+  put($("axis-end"), as.count(scale));
 }
 
 const isOfWindow = () => Boolean(view.window || view.shown.release.window);

@@ -3,7 +3,6 @@
 import { isFresh } from "./arrivals.js";
 import { SVG, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
-import { measured } from "./measure.js";
 import { places } from "./places.js";
 import { ranked, view } from "./state.js";
 import { isWindowSilent, moved, start } from "./windows.js";
@@ -62,9 +61,10 @@ function pinButton(label, togglePin) {
   return button;
 }
 
-export function drawRow(label, row, isPinned, scale) {
+/* `as` writes counts: see `measured`. */
+export function drawRow(label, row, isPinned, scale, as) {
   const { counts, low, high, rank } = ranked();
-  const index = rank.get(label), fresh = isFresh(label), since = start(label), as = measured();
+  const index = rank.get(label), fresh = isFresh(label), since = start(label);
   row.line.classList.toggle("absent", index === undefined);
   row.line.classList.toggle("fresh", fresh);
   row.tag.hidden = !fresh;
