@@ -118,14 +118,11 @@ def _law(fitted: Fitted, holdings: Holdings, estimate: _Estimate = Fitted.estima
 
 
 def _released(branch: Branch, holdings: Holdings) -> "Law[Hashable]":
-    rows = rows_of(holdings)
+    rows, alone = rows_of(holdings), branch.calibrated.cost.alone
+    assert alone is not None
     if branch.mechanism == "two-stage":
-        alone = branch.calibrated.cost.alone
-        assert alone is not None
         return law_of_two_stages(TwoStage(*alone, branch.chosen["items_per_user"]), holdings)
     if branch.mechanism == "gumbel":
-        alone = branch.calibrated.cost.alone
-        assert alone is not None
         each, d = pick_share(*alone, 1)
         law: Law[Any] = laws.gumbel(rows.counts(), GumbelTopK(each, d, 1, 1))
         return law
