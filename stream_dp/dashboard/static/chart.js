@@ -38,7 +38,7 @@ export function drawChart() {
     drawLegend(labels);
   }
   const range = shown.areTimes ? `${moment(shown.times[0])} to ${moment(shown.times.at(-1))}` : `rounds ${whole(shown.x[0])} to ${whole(shown.x.at(-1))}`;
-  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}${per ? `. Each point is of the ${span(lagOf(shown))} before it` : ""}`);
+  put($("chart-range"), `${shown.areTimes ? "Times are UTC" : "By round"} · ${range}${shown.begins.length ? ". A dashed line is where an epoch begins; its counts start anew" : ""}${per ? `. Each point is of about the ${span(lagOf(shown))} before it` : ""}`);
   put($("chart-title"), per ? `Over time, ${per.name}` : "Over time");
   fill($("chart-note"), chartNote());
   $("plot").setAttribute("aria-label", `${per ? `How many ${per.name}` : "Counts"} of ${labels.join(", ")} over time, ${range}`);

@@ -53,7 +53,9 @@ def test_the_chart_shows_what_came_in_the_while_before_each_moment(
 ) -> None:
     publish(stream, each_minute(stream, 1, 30, late()))
     browser.get(f"{dashboard.url}/?window=10m&as=hour&label=milk")
-    wait_for(browser, lambda: "Each point is of the 10 minutes before it" in text(browser, "chart-range"))
+    wait_for(
+        browser, lambda: "Each point is of about the 10 minutes before it" in text(browser, "chart-range")
+    )
     assert text(browser, "chart-title") == "Over time, per hour"
     place = browser.find_element(By.ID, "plot")
     wait_for(
