@@ -82,9 +82,10 @@ class Spark:
     def session(self) -> Any:
         """A `pyspark.sql.SparkSession`.  Raises `SparkFailed`, `ExtraMissing`."""
         with needs_extra("--engine spark", "spark"):
-            from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
             from pyspark.sql import SparkSession
+        from py4j.protocol import Py4JError  # it comes with pyspark, which people know
+
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         builder = SparkSession.builder.appName("stream_dp")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
