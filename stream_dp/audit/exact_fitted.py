@@ -5,7 +5,7 @@ the branches are the program's own, with few bins and few branches; only Gumbel 
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 _DELTA = 0.02
 _EDGES, _HELD = (1, 2), (1.0, 2.0)
 
+_Seen = tuple["Law[Hashable]", "Law[Hashable]"]
 _Estimate = Callable[[Fitted, Rows, OneShotNoise], NDArray[np.int64]]
 
 
@@ -45,12 +46,14 @@ _FITTED: tuple[tuple[JobName, str, tuple[str, str]], ...] = (
 def fitted_cases() -> Iterator[OneShotCase]:
     for job, name, mechanisms in _FITTED:
         yield _fitted_case(job, name, mechanisms, 1.0, 2.0)
+    yield _told_share(1.0, 2.0, 3.0)
 
 
 def fitted_wrongly() -> Iterator[OneShotCase]:
     job, name, mechanisms = _FITTED[-1]
     truth = "the branch is chosen by true sizes", _true_sizes
     yield _fitted_case(job, name, mechanisms, 1.0, 2.0, *truth)
+    yield _told_share(1.0, 2.0, 2.0, "the share over the cap, which nothing pays for")
     every = "users count once for each item", _once_an_item
     yield _fitted_case(job, name, mechanisms, 2.0, 0.5, *every)
 
@@ -68,6 +71,42 @@ def _fitted_case(
     law = partial(_law, fitted, estimate=estimate)
     worst = partial(worst_of_leaving, law, CROWDS[:3], first + rest)
     return OneShotCase(f"{job} {name}", first + rest, _DELTA, worst, broken)
+
+
+def _told_share(first: float, rest: float, promised: float, broken: str = "") -> OneShotCase:
+    """A bound that is given: whoever sees the share sees no more than the noisy numbers, so these are released here."""
+    branch = _small("histogram", ("gaussian",), first, rest).branches[0]
+    fitted = Fitted(first, [branch], branch, 0, _EDGES, ())
+
+    def worst() -> float:
+        return max(
+            _product_delta(seen_of(users), seen_of(users[:gone] + users[gone + 1 :]), promised)
+            for users in CROWDS
+            for gone in range(len(users))
+        )
+
+    @lru_cache
+    def seen_of(holdings: Holdings) -> _Seen:
+        rows = rows_of(holdings)
+        return law_of(lambda noise: tuple(fitted.estimate(rows, noise).tolist())), _released(branch, holdings)
+
+    return OneShotCase("histogram fitted", promised, _DELTA, worst, broken)
+
+
+def _product_delta(one: _Seen, other: _Seen, epsilon: float) -> float:
+    """`delta_between` for pairs of independent outcomes."""
+
+    def chances(seen: _Seen) -> NDArray[np.float64]:
+        first, second = (
+            np.array([law.get(outcome, 0.0) for outcome in {**mine, **theirs}])
+            for law, mine, theirs in zip(seen, one, other, strict=True)
+        )
+        return np.outer(first, second)
+
+    left, right = chances(one), chances(other)
+    return max(
+        float(np.maximum(0.0, a - np.exp(epsilon) * b).sum()) for a, b in ((left, right), (right, left))
+    )
 
 
 def _small(job: JobName, mechanisms: tuple[str, ...], first: float, rest: float) -> Fitted:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.privacy.share import Share
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
@@ -17,6 +19,7 @@ class Outcome:
     `bottom`: the mechanism itself says that it returns fewer items than asked for.
     `rank`: a released rank instead of items.
     `chosen`: the parameters that the mechanism chose by a noisy estimate.
+    `over_cap`: which share of the users holds more items than are counted, by that estimate.
     """
 
     items: NDArray[np.int64]
@@ -25,6 +28,7 @@ class Outcome:
     bottom: bool = False
     rank: int | None = None
     chosen: dict[str, Any] = field(default_factory=dict)
+    over_cap: Share | None = None
 
     def first(self, most: int) -> "Outcome":
         """The same, cut to the first `most` items."""

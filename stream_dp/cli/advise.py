@@ -82,20 +82,20 @@ def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: boo
 def _print(question: Question, found: list[Finds], default: Finds, most: Finds, runs: int) -> None:
     """The best first."""
     top = question.job == "top-k"
-    titles = ["labels", *([f"of the top {question.k}"] if top else []), "error"]
+    titles = ["labels", *([f"of the top {question.k}"] if top else []), "error", "over the bound"]
     table = spaced("mechanism", "with", right=titles)
     for each in sorted(found, key=lambda each: -each.score):
         cells = [f"{each.labels:,.0f}"]
         if each.recall is not None:
             cells.append(f"{each.recall:.0%}")
-        cells.append("-" if each.error is None else f"{each.error:.1%}")
+        cells += ["-" if part is None else f"{part:.1%}" for part in (each.error, each.over_cap)]
         name = f"[bold]{each.mechanism}[/]" + (" (default)" if each.is_default else "")
         table.add_row(name, _with(each), *cells)
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print(
         f"\nFrom {runs} {'run' if runs == 1 else 'runs'} each. error: median relative error of the counts, against the "
-        "true ones."
+        "true ones. over the bound: the users who hold more than --items-per-user, of whose items a sample counts."
     )
     if default.score >= most.score:
         console.print("Nothing here finds more than the default.")

@@ -132,7 +132,8 @@ def _defaults(name: str, takers: dict[str, Declared]) -> str | bool:
             by_value.setdefault(default, []).append(mechanism)
     if len(by_value) < 2:
         return "".join(f"{value}" for value in by_value) or False
-    return "; ".join(f"{value:g} for {', '.join(names)}" for value, names in by_value.items())
+    told = {value: "what fits" if value is None else f"{value:g}" for value in by_value}
+    return "; ".join(f"{told[value]} for {', '.join(names)}" for value, names in by_value.items())
 
 
 def _parameter(name: str, kind: Any, default: Any = None) -> inspect.Parameter:

@@ -110,8 +110,8 @@ def show_result(console: Console, result: JobResult) -> None:
         console.print("The mechanism found fewer labels than asked for.", style="dim")
     console.print()
     console.print(Text(result.guarantee or ""))
-    if (most := result.parameters.get("items_per_user")) is not None:
-        console.print(Text(_bounding(result.unit, most, result.parameters.get("part_counted"))), style="dim")
+    if (told := result.counts_what) is not None:
+        console.print(Text(f"{told} --items-per-user sets it."), style="dim")
     if result.cost is not None:
         console.print(Text(_cost_line(result.cost, result.source or "")), style="dim")
 
@@ -132,18 +132,6 @@ def local_note(source: str, state: State) -> str:
             " If you have asked about the same people in other files, name the same --source for all of them."
         )
     return told
-
-
-def _bounding(unit: str | None, most: int, part: float | None) -> str:
-    """What no interval covers."""
-    counted = (
-        "" if part is None else f" That is about {part:.0%} of what they hold, by the job's own estimate."
-    )
-    items = "1 item" if most == 1 else f"{most:,} items"
-    return (
-        f"Every {unit or 'user'} counts with at most {items}, a random choice where there are more; intervals do not "
-        f"cover what that leaves out.{counted} --items-per-user sets it."
-    )
 
 
 def draw(result: JobResult, file: Path) -> None:

@@ -5,11 +5,15 @@ field is not shown.
 """
 
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from stream_dp.events.event import LONGEST_LABEL
+from stream_dp.jobs.bounds import MOST_ITEMS
+from stream_dp.jobs.request import Unit
+from stream_dp.jobs.result import counts_what
+from stream_dp.privacy.share import Part, Share
 
 MOST_LABELS = 200
 LONGEST_TEXT = 2_000
@@ -121,7 +125,30 @@ def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:
         return [f"The largest gap comes after rank {rank:,}."]
     if not labels:
         return ["No label was released."]
-    return ["There are fewer labels than were asked for."] if found.get("bottom") is True else []
+    fewer = ["There are fewer labels than were asked for."] if found.get("bottom") is True else []
+    return fewer + [told for told in [_counted(found)] if told is not None]
+
+
+class _Bound(msgspec.Struct, frozen=True):
+    items_per_user: Annotated[int, msgspec.Meta(ge=1, le=MOST_ITEMS)] | None = None
+    part_counted: Part | None = None
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """The fields of a result that say what its counts leave out."""
+
+    counts: list[int]
+    parameters: _Bound
+    unit: Unit
+    over_cap: Share | None = None
+
+
+def _counted(found: dict[str, Any]) -> str | None:
+    try:
+        told = msgspec.convert(found, _Counted)
+    except msgspec.ValidationError:
+        return None
+    return counts_what(told.unit, msgspec.structs.asdict(told.parameters), told.over_cap)
 
 
 def _cost(cost: object) -> dict[str, float]:

@@ -26,7 +26,7 @@ def check(given: Mapping[str, Any]) -> None:
     if (delta := given.get("delta")) is not None and not LEAST_DELTA <= delta <= 0.1:
         raise ValueError(f"delta must lie between {LEAST_DELTA:g} and 0.1, not {delta:g}.")
     for name in _SIZES:
-        if name in given:
+        if given.get(name) is not None:
             check_size(name, given[name])
     if given.get("kbar", MOST_ITEMS) < given.get("k", 1):
         raise ValueError(f"k = {given['k']} asks for more than the kbar = {given['kbar']} items: raise kbar.")

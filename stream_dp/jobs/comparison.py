@@ -25,7 +25,8 @@ class Finds(msgspec.Struct, frozen=True):
     """What one mechanism with these parameters finds, on average over some runs.
 
     `labels`: how many it releases.  `recall`: the part of the true top k among them; None for other jobs.  `error`: the
-    median relative error of the counts that it releases; None without counts.  `score`: what a better one has more of.
+    median relative error of the counts that it releases; None without counts.  `over_cap`: the share of the users who
+    hold more than its `items_per_user`; None without a bound.  `score`: what a better one has more of.
     """
 
     mechanism: str
@@ -34,6 +35,7 @@ class Finds(msgspec.Struct, frozen=True):
     recall: float | None
     error: float | None
     is_default: bool
+    over_cap: float | None
 
     @property
     def score(self) -> float:
@@ -109,6 +111,7 @@ class Question:
             else float(np.mean([recall(each, true, self.k) for each in outcomes])),
             _error(outcomes, true),
             request == self.asked(self.default),
+            _over(rows, calibrated.parameters.get("items_per_user")),
         )
 
 
@@ -129,6 +132,14 @@ def recall(found: Outcome, true: NDArray[np.int64], k: int) -> float:
         return 1.0
     top = found.items[true[found.items] >= held[-1]]
     return min(len(top), len(held)) / len(held)
+
+
+def _over(rows: Rows, bound: int | None) -> float | None:
+    """The share of the users who hold more than a bound."""
+    if bound is None:
+        return None
+    within, over = rows.sizes((1, bound + 1)).tolist()
+    return over / max(1, within + over)
 
 
 def _error(outcomes: Sequence[Outcome], true: NDArray[np.int64]) -> float | None:

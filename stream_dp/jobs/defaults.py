@@ -4,12 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram
 from stream_dp.batch.set_union_thresholds import tokens_at_no_cost
-from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK
 from stream_dp.jobs.bounds import MOST_ITEMS
 from stream_dp.jobs.request import JobName
-from stream_dp.jobs.shares import gaussian_share, laplace_share, pick_share
+from stream_dp.jobs.shares import pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 
 GAUSSIAN_UNION_ITEMS = 150
@@ -52,8 +50,8 @@ DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
 def default_in_words(job: JobName) -> str:
     """Which mechanism a job takes that names none."""
     told = {
-        "top-k": "fitted, of a topic fitted-gaussian; with --items-per-user or --bins the one of least noise",
-        "histogram": "fitted, of a topic fitted-gaussian; with --items-per-user or --bins the one of least noise",
+        "top-k": "fitted, of a topic fitted-gaussian; with --bins the one of least noise",
+        "histogram": "fitted, of a topic fitted-gaussian; with --bins the one of least noise",
         "set-union": "fitted, of a topic two-rounds",
     }
     return told.get(job, _USUAL[job])
@@ -71,17 +69,15 @@ def default_mechanism(job: JobName, given: Mapping[str, Any], beside_a_stream: b
     """The mechanism of a job that names none: it follows from what was given, which is public.
 
     Of PUBLIC `bins` every one competes whatever it holds, so the noise alone decides: of counts with a bound on a
-    user's bins, and if nobody asks for a bound, of Gumbel draws.  With a bound on a user's labels, the lower threshold
-    decides.  Without, the job finds the bound by itself.  `beside_a_stream`, which releases from the same budget, it
-    does so without Laplace noise, which weighs far more beside other charges.
+    user's bins, and if nobody asks for a bound, of Gumbel draws.  Otherwise the job estimates how many items users
+    hold.  `beside_a_stream`, which releases from the same budget, it does so without Laplace noise, which weighs far
+    more beside other charges.
     """
     epsilon, delta = given.get("epsilon", 1.0), given.get("delta", 1e-6)
     k, bound = given.get("k") or DEFAULT_K.get(job, 1), given.get("items_per_user")
     try:
         if isinstance(given.get("bins"), list) and job in ("top-k", "histogram"):
             return _of_bins(job, epsilon, delta, k, len(given["bins"]), bound)
-        if bound is not None and job in ("top-k", "histogram"):
-            return _of_bound(job, epsilon, delta, k, bound)
     except (ValueError, ArithmeticError, TypeError):  # such a guarantee is refused in any case
         return _USUAL[job]
     if job == "set-union":
@@ -90,17 +86,6 @@ def default_mechanism(job: JobName, given: Mapping[str, Any], beside_a_stream: b
     if job == "label-votes":
         return _USUAL[job]
     return "fitted-gaussian" if beside_a_stream else "fitted"
-
-
-def _of_bound(job: JobName, epsilon: float, delta: float, k: int, bound: int) -> str:
-    """The noise under which a label needs fewer users to be found, of users who count with so many."""
-    laplace = *laplace_share(epsilon, delta, bound), bound
-    gaussian = gaussian_share(epsilon, delta, bound), delta / 2, bound
-    if job == "top-k":
-        needed = GaussianTopK(*gaussian, kbar(k)).needed, LaplaceTopK(*laplace, kbar(k)).needed
-    else:
-        needed = GaussianHistogram(*gaussian).needed, LaplaceHistogram(*laplace).needed
-    return "gaussian" if needed[0] <= needed[1] else "laplace"
 
 
 def _of_bins(job: JobName, epsilon: float, delta: float, k: int, bins: int, bound: int | None) -> str:

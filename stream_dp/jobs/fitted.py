@@ -1,7 +1,7 @@
 """Jobs that fit their mechanism and `items_per_user` to how many items users hold, which they estimate themselves.
 
-1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3 to 4, and so on, in public bins, each
-   number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
+1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4, 5 to 8, and so on, in public bins,
+   each number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
 2. The noisy numbers alone choose one of the branches, each a mechanism whose parameters were fixed before.
 3. The branch runs with noise of its own.  Each is calibrated to what is left of epsilon, and to delta.
 
@@ -15,6 +15,7 @@ chosen; so these are charged after the estimate.
 `audit --exact` counts the true delta, and catches a choice by true sizes and users who count in several bins.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.cost import Cost
+from stream_dp.batch.laplace_tails import standard_deviation
 from stream_dp.batch.result import Outcome
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
@@ -32,21 +34,24 @@ from stream_dp.jobs.request import JobName
 from stream_dp.jobs.shares import DOWN
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.share import Share, share_of
 
 Reals = NDArray[np.float64]
 
 SHARE = 0.02
 """What the estimate takes of epsilon."""
 
-EDGES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
+EDGES = (1, 2, 3, 4, 5, 9, 17, 33, 65, 129, 257)
 """The least number of items of a user in each bin."""
 
-_HELD = (1.0, 2.0, 3.4, 6.2, 11.8, 23.0, 46.0, 92.0, 182.0, 400.0)
+_HELD = (1.0, 2.0, 3.0, 4.0, 6.2, 11.8, 23.0, 46.0, 92.0, 182.0, 400.0)
 """How many items a user of each bin is taken to hold."""
 
-_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 150, 300)
-_PURE_BOUNDS = (1, 2, 3)
-_STAGED_BOUNDS = (30, 50, 100)
+_BOUNDS = tuple(
+    edge - 1 for edge in EDGES[1:]
+)  # so the estimate says how many users hold more than any of them
+_PURE_BOUNDS = _BOUNDS[:3]
+_STAGED_BOUNDS = (32, 64, 128)
 _UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
 
 LEAST_EPSILON = 0.001
@@ -104,7 +109,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Fitted:
-    """`epsilon`: of the estimate.  `usual`: what runs where the estimate tells nothing.  `k`: of a top-k, else 0."""
+    """`epsilon`: of the estimate.  `usual`: what runs where the estimate tells nothing.  `k`: of a top-k, else 0.
+
+    `held`: how many items a user of each bin is taken to hold; with one branch alone nobody asks.
+    """
 
     epsilon: float
     branches: Sequence[Branch]
@@ -124,7 +132,7 @@ class Fitted:
         labels past each other.  Sampling lowers counts too, so what counts more is preferred a little.
         """
         users = self._users(noisy)
-        if not users.any():
+        if not users.any() or len(self.branches) == 1:
             return self.usual
         held = np.array(self.held)
         given = {place: float(users @ each.gives(held)) for place, each in enumerate(self.branches)}
@@ -149,17 +157,32 @@ class Fitted:
         noisy = self.estimate(rows, noise)
         branch = self.choose(noisy)
         found = branch.calibrated.run(rows, noise)
-        counted = {} if found.counts is None else self._counted(noisy, branch)
-        return replace(found, chosen={"fitted": branch.mechanism} | branch.chosen | counted)
+        chosen = {"fitted": branch.mechanism} | branch.chosen
+        if found.counts is None:
+            return replace(found, chosen=chosen)
+        most = branch.chosen["items_per_user"]
+        return replace(found, chosen=chosen | self._counted(noisy, most), over_cap=self.over_cap(noisy, most))
+
+    def over_cap(self, noisy: NDArray[np.int64], most: int) -> Share | None:
+        """Which share of the users holds more than `most` items, by the noisy numbers; None if they do not tell.
+
+        Of two sums of bins with noise of their own, one is a part of the other: they have its variance in common.
+        """
+        if most + 1 not in self.edges:
+            return None
+        over, variance = noisy[np.array(self.edges) > most], standard_deviation(1 / self.epsilon) ** 2
+        shared = variance * len(over)
+        whole_sd = math.sqrt(variance * len(noisy))
+        return share_of(float(over.sum()), math.sqrt(shared), float(noisy.sum()), whole_sd, covariance=shared)
 
     def _users(self, noisy: NDArray[np.int64]) -> Reals:
         """The numbers that stand out of their noise; 0 for the others."""
         return np.where(noisy < _DISTINCT / self.epsilon, 0, noisy).astype(np.float64)
 
-    def _counted(self, noisy: NDArray[np.int64], branch: Branch) -> dict[str, float]:
-        """The part of what users hold that a sample of them counts, by the noisy numbers."""
-        users, held, most = self._users(noisy), np.array(self.held), branch.chosen["items_per_user"]
-        if not users.any():
+    def _counted(self, noisy: NDArray[np.int64], most: int) -> dict[str, float]:
+        """The part of what users hold that is counted with `most` items of each, by the noisy numbers."""
+        users, held = self._users(noisy), np.array(self.held)
+        if not users.any() or not self.held:
             return {}
         return {"part_counted": round(float(users @ np.minimum(held, most) / (users @ held)), 2)}
 
@@ -197,19 +220,20 @@ def _branch(
     return Branch(mechanism, chosen, MECHANISMS[job][mechanism].calibrate(**fixed, **chosen), gives)
 
 
-def _sampled(job: JobName, fixed: dict[str, Any], pure: bool) -> list[Branch]:
-    """Counts of samples of several sizes.
+def _sampled(job: JobName, fixed: dict[str, Any], pure: bool, bound: int | None) -> list[Branch]:
+    """Counts of samples of several sizes, or of the one that was asked for.
 
     At a large epsilon small bounds are refused, and all of them at a tiny one: then this raises ValueError.
     """
+    exact, coins = (_BOUNDS, _PURE_BOUNDS) if bound is None else ((bound,), (bound,))
 
     def kept(most: int) -> Callable[[Reals], Reals]:
         return lambda held: np.minimum(held, most)
 
     found, refused = list[Branch](), ValueError()
     for name, most in [
-        *(("gaussian", most) for most in _BOUNDS),
-        *(("laplace", most) for most in _PURE_BOUNDS if pure),
+        *(("gaussian", most) for most in exact),
+        *(("laplace", most) for most in coins if pure),
     ]:
         try:
             found.append(_branch(job, name, kept(most), fixed, items_per_user=most))
@@ -236,18 +260,31 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
     return min(counted, key=lambda each: abs(each.chosen["items_per_user"] - items_per_user))
 
 
-def _histogram(epsilon: float, delta: float, pure: bool) -> Calibrated:
+def _bounded(first: float, branches: Sequence[Branch], bound: int, k: int = 0) -> Fitted:
+    """For users who count with so many items: two bins, because nothing is chosen by the estimate.
+
+    Which branch needs the fewest users for a label is public.
+    """
+    least = min(branches, key=lambda each: each.needed)
+    return Fitted(first, [least], least, k, (1, bound + 1), ())
+
+
+def _histogram(epsilon: float, delta: float, pure: bool, bound: int | None) -> Calibrated:
     first, rest = _shares(epsilon)
-    branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure)
+    branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure, bound)
+    if bound is not None:
+        return _bounded(first, branches, bound).calibrated(epsilon, delta)
     staged = _staged("histogram", epsilon=rest, delta=delta)
     usual = _gaussian(branches, GAUSSIAN_COUNT_ITEMS)
     return Fitted(first, [*branches, *staged], usual).calibrated(epsilon, delta)
 
 
-def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calibrated:
+def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool, bound: int | None) -> Calibrated:
     first, rest = _shares(epsilon)
     fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
-    counted = _sampled("top-k", fixed, pure)
+    counted = _sampled("top-k", fixed, pure, bound)
+    if bound is not None:
+        return _bounded(first, counted, bound, k).calibrated(epsilon, delta)
     ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
     usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
     if ordered.needed <= _SAMPLED * usual.needed:
@@ -257,27 +294,33 @@ def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool) -> Calib
 
 
 @one_shot("histogram", "fitted", "counts")
-def calibrate_fitted_histogram(epsilon: float, delta: float) -> Calibrated:
-    """Calibrate a histogram whose noise and `items_per_user` fit how many items users hold."""
-    return _histogram(epsilon, delta, pure=True)
+def calibrate_fitted_histogram(epsilon: float, delta: float, items_per_user: int | None = None) -> Calibrated:
+    """Calibrate a histogram whose noise, and `items_per_user` if it is left open, fit how many items users hold."""
+    return _histogram(epsilon, delta, True, items_per_user)
 
 
 @one_shot("histogram", "fitted-gaussian", "counts")
-def calibrate_fitted_gaussian_histogram(epsilon: float, delta: float) -> Calibrated:
+def calibrate_fitted_gaussian_histogram(
+    epsilon: float, delta: float, items_per_user: int | None = None
+) -> Calibrated:
     """The same with Gaussian noise alone, which costs less beside other charges."""
-    return _histogram(epsilon, delta, pure=False)
+    return _histogram(epsilon, delta, False, items_per_user)
 
 
 @one_shot("top-k", "fitted")
-def calibrate_fitted_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
+def calibrate_fitted_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int | None = None
+) -> Calibrated:
     """At most k labels, by the mechanism and `items_per_user` that fit how many items users hold."""
-    return _top_k(epsilon, delta, k, kbar, pure=True)
+    return _top_k(epsilon, delta, k, kbar, True, items_per_user)
 
 
 @one_shot("top-k", "fitted-gaussian")
-def calibrate_fitted_gaussian_top_k(epsilon: float, delta: float, k: int, kbar: int) -> Calibrated:
+def calibrate_fitted_gaussian_top_k(
+    epsilon: float, delta: float, k: int, kbar: int, items_per_user: int | None = None
+) -> Calibrated:
     """The same without Laplace noise, which costs less beside other charges."""
-    return _top_k(epsilon, delta, k, kbar, pure=False)
+    return _top_k(epsilon, delta, k, kbar, False, items_per_user)
 
 
 @one_shot("set-union", "fitted")

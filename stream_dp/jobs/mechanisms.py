@@ -60,7 +60,8 @@ def calibrate(request: JobRequest, chosen: Mapping[str, Any] | None = None) -> C
             raise BadRequest(f"the mechanism {request.mechanism} needs {name}: give it", name)
     try:
         values |= {name: CHOSEN[name][0](values) for name in taken if name not in values}
-        return replace(mechanism.calibrate(**values), parameters=values)
+        settled = {name: value for name, value in values.items() if value is not None}
+        return replace(mechanism.calibrate(**values), parameters=settled)
     except (ValueError, OverflowError) as error:
         sentence = str(error).rstrip(".")
         raise BadRequest(sentence, sentence.partition(" ")[0], "kbar") from None

@@ -13,8 +13,9 @@ from stream_dp.batch.result import Outcome
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.request import VERSION, JobRequest, Unit
 from stream_dp.privacy.composition import Budget
+from stream_dp.privacy.share import Share
 from stream_dp.privacy.vector import Vector
-from stream_dp.privacy.wording import UNMETERED, in_words, unit_in_words
+from stream_dp.privacy.wording import UNMETERED, in_words, sampled, unit_in_words
 
 Status = Literal["done", "refused", "cancelled", "scheduled"]
 
@@ -47,8 +48,9 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     `labels` (and `counts` beside it, where the mechanism releases counts) are in the order that the mechanism gives a
     meaning.  `first_offset` and `end_offset` are those of the first partition that was read, `further_offsets` and
     `further_ends` those of the others.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap
-    mechanism releases instead.  `bottom`: the mechanism says that it found fewer labels than asked for.  `cost` is null
-    if nothing was charged.
+    mechanism releases instead.  `bottom`: the mechanism says that it found fewer labels than asked for.  `over_cap`:
+    which share of the users holds more than the `items_per_user` of `parameters`, between two 95% limits, by a noisy
+    estimate that is part of what was charged.  `cost` is null if nothing was charged.
     """
 
     v: int = VERSION
@@ -73,8 +75,14 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     sd: float | None = None
     rank: int | None = None
     bottom: bool | None = None
+    over_cap: Share | None = None
     part: int = 1
     parts: int = 1
+
+    @property
+    def counts_what(self) -> str | None:
+        """What its counts are of, and which share of the users that leaves out in part; None if it is everything."""
+        return None if self.counts is None else counts_what(self.unit, self.parameters, self.over_cap)
 
     def encode(self) -> list[bytes]:
         """The records' values: one, or several parts where the labels are many."""
@@ -93,6 +101,15 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
             for number, (start, end) in enumerate(pairwise(edges), start=1)
         ]
         return [msgspec.json.encode(part) for part in parts]
+
+
+def counts_what(unit: Unit | None, parameters: dict[str, Any], over_cap: Share | None) -> str | None:
+    """See `JobResult.counts_what`."""
+    most = parameters.get("items_per_user")
+    if most is None:
+        return None
+    over = None if over_cap is None else over_cap.percent
+    return sampled(unit or "user", most, over, parameters.get("part_counted"))
 
 
 _DECODER = msgspec.json.Decoder(JobResult)
@@ -171,6 +188,7 @@ def done(
         sd=found.sd,
         rank=found.rank,
         bottom=found.bottom,
+        over_cap=found.over_cap,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from stream_dp.frames import Framed
@@ -13,14 +14,16 @@ from stream_dp.jobs.column_rows import add_batch, check_columns
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate, takes
 from stream_dp.jobs.request import BadRequest, JobName, JobRequest, Protects, Unit, request_from
-from stream_dp.jobs.result import guarantee
+from stream_dp.jobs.result import counts_what, guarantee
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.votes import columns_of
 from stream_dp.local.columns import table_of
 from stream_dp.local.ledger import Ledger, charge_of
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+from stream_dp.privacy.share import Share
 
 _DELTA = 1e-6
+_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Answer(Framed):
     standard deviation of the noise in each; both are None where the mechanism releases labels only.  `rank`: what gap
     mechanisms release instead of labels.  `bottom`: the mechanism says itself that it found fewer than it was asked
     for.  `guarantee` says in words what was spent.  `queries`: the example of each label, if labels are for examples.
+    `over_cap`: which share of the users holds more items than are counted, as a noisy estimate with its 95% limits, and
+    `counts_what` says in words what counts leave out; both are None where nothing is left out, or nobody can tell.
     """
 
     labels: list[str]
@@ -42,16 +47,22 @@ class Answer(Framed):
     parameters: dict[str, Any]
     guarantee: str
     queries: list[str] | None = None
+    over_cap: Share | None = None
+    counts_what: str | None = None
 
     def _columns(self) -> dict[str, Any]:
-        """`label`, and `query` or `count` if there are such."""
+        """`label`, and `query` if there is one, or `count` with the ends of its 95% interval."""
         columns: dict[str, Any] = {} if self.queries is None else {"query": self.queries}
         columns["label"] = self.labels
-        return columns if self.counts is None else columns | {"count": self.counts}
+        if self.counts is None:
+            return columns
+        counts, margin = np.array(self.counts, np.int64), _NORMAL_95 * (self.sd or 0.0)
+        low, high = (np.maximum(0, counts + each) for each in (-margin, margin))
+        return columns | {"count": counts, "low": low, "high": high}
 
     def _caption(self) -> str:
-        """What was spent, for a notebook."""
-        return self.guarantee
+        """What was spent and what is counted, for a notebook."""
+        return " ".join(filter(None, (self.guarantee, self.counts_what)))
 
 
 def top_k(
@@ -188,6 +199,7 @@ def _run(
     bins = calibrated.bins or []
     names = [bins[place] for place in found.items] if bins else rows.names(found.items)
     queries, labels = columns_of(names) if query else (None, names)
+    parameters = calibrated.parameters | found.chosen
     return Answer(
         labels,
         None if found.counts is None else found.counts.tolist(),
@@ -195,9 +207,11 @@ def _run(
         found.rank,
         found.bottom,
         mechanism,
-        calibrated.parameters | found.chosen,
+        parameters,
         guarantee(unit, calibrated),
         queries,
+        found.over_cap,
+        None if found.counts is None else counts_what(unit, parameters, found.over_cap),
     )
 
 

@@ -134,6 +134,25 @@ left out.'
     return f"Counts the first {first} of {whose}; {more}what comes after is left out."
 
 
+def sampled(unit: str, most: int, over: str | None = None, part: float | None = None) -> str:
+    """What the counts of a job leave out.  `over`: which share of the units has more; `part`: what is counted of all.
+
+    >>> sampled("user", 16, "45% (44% to 46%)")
+    'Every user counts with at most 16 items, a random choice if there are more, as 45% (44% to 46%) of the users \
+have. Intervals do not cover what that leaves out.'
+    >>> sampled("user", 1, part=0.62)
+    'Every user counts with at most 1 item, a random choice if there are more. Intervals do not cover what that leaves \
+out: about 62% of what they hold is counted.'
+    """
+    items = "1 item" if most == 1 else f"{most:,} items"
+    more = "" if over is None else f", as {over} of the {_MANY[unit]} have"
+    counted = "" if part is None else f": about {part:.0%} of what they hold is counted"
+    return (
+        f"Every {unit} counts with at most {items}, a random choice if there are more{more}. Intervals do not cover "
+        f"what that leaves out{counted}."
+    )
+
+
 def never_shown(unit: str, at_least: int) -> str:
     """What a least count promises, whatever the noise is; nothing for a count of 1, which every label has.
 

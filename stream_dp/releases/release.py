@@ -6,9 +6,9 @@ from typing import Literal, Self
 import msgspec
 
 from stream_dp.config.times import milliseconds, parse_time
+from stream_dp.privacy.share import Share, share_of
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wording import counted
-from stream_dp.releases.share import Share, share_of
 
 VERSION: Literal[1] = 1
 LARGEST_PART = 900_000

@@ -8,10 +8,10 @@ import msgspec
 
 from stream_dp.errors import needs_extra
 from stream_dp.frames import Framed
+from stream_dp.privacy.share import Share, share_of
 from stream_dp.releases.difference import Difference, difference_of
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
-from stream_dp.releases.share import Share, share_of
 from stream_dp.releases.totals import Total, totals_of
 
 if TYPE_CHECKING:

@@ -60,6 +60,7 @@ def test_a_bound_below_what_users_hold_is_seen_in_the_error(log: Path) -> None:
     assert found[5]["error"] > 0.6
     assert found[21]["error"] < 0.1
     assert found[21]["labels"] == 20
+    assert (found[5]["over_cap"], found[21]["over_cap"]) == (1.0, 0.0)
 
 
 def test_people_read_which_options_to_give(log: Path) -> None:

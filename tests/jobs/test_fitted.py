@@ -12,6 +12,7 @@ from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+_TRIES = 400
 
 
 def users_of(number: int, size: int) -> Any:
@@ -19,10 +20,14 @@ def users_of(number: int, size: int) -> Any:
     return np.where(np.array(EDGES) == max(edge for edge in EDGES if edge <= size), number, 0)
 
 
-def chosen(calibrated: Any, number: int, size: int) -> tuple[str, int]:
+def fitted_of(calibrated: Any) -> Fitted:
     fitted = calibrated.run.__self__
     assert isinstance(fitted, Fitted)
-    branch = fitted.choose(users_of(number, size))
+    return fitted
+
+
+def chosen(calibrated: Any, number: int, size: int) -> tuple[str, int]:
+    branch = fitted_of(calibrated).choose(users_of(number, size))
     return branch.mechanism, branch.chosen.get("items_per_user", 0)
 
 
@@ -69,6 +74,57 @@ def test_a_top_k_in_two_stages_is_the_head_of_that_histogram() -> None:
     assert head.counts is not None
     assert head.items.tolist() == whole.items[:5].tolist()
     assert head.counts.tolist() == whole.counts[:5].tolist()
+
+
+@pytest.mark.parametrize("bound", [None, 10, 16])
+def test_the_share_over_the_cap_is_in_its_interval(bound: int | None) -> None:
+    """Of 4,000 users 1,800 hold 40 items; the interval must hold that in 95% of estimates, and half of it does not."""
+    calibrated = MECHANISMS["histogram"]["fitted-gaussian"].calibrate(**PROMISE, items_per_user=bound)
+    fitted = fitted_of(calibrated)
+    edges, most = np.array(fitted.edges), bound or 16
+    true = np.where(edges == edges[edges <= 5][-1], 2_200, 0) + np.where(
+        edges == edges[edges <= 40][-1], 1_800, 0
+    )
+    inside = halves = 0
+    for number in range(_TRIES):
+        noise = OneShotNoise(number.to_bytes(32, "big"))
+        share = fitted.over_cap(true + noise.discrete_laplace(1 / fitted.epsilon, len(edges)), most)
+        assert share is not None
+        inside += share.low <= 0.45 <= share.high
+        middle, reach = (share.low + share.high) / 2, (share.high - share.low) / 4
+        halves += middle - reach <= 0.45 <= middle + reach
+    assert inside >= 0.93 * _TRIES
+    assert halves < 0.8 * _TRIES
+
+
+def test_a_share_is_not_told_if_no_bin_ends_at_the_cap_or_nobody_is_seen() -> None:
+    fitted = fitted_of(MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE))
+    assert fitted.over_cap(users_of(5_000, 40), 10) is None
+    assert fitted.over_cap(users_of(0, 40), 16) is None
+    assert fitted.over_cap(users_of(5_000, 40), 16) is not None
+
+
+@pytest.mark.parametrize("job", ["histogram", "top-k"])
+def test_every_bound_that_may_be_chosen_is_the_end_of_a_bin(job: Any) -> None:
+    more = {"k": 10, "kbar": 5_000} if job == "top-k" else {}
+    fitted = fitted_of(MECHANISMS[job]["fitted"].calibrate(**PROMISE, **more))
+    bounds = {each.chosen["items_per_user"] for each in fitted.branches if "items_per_user" in each.chosen}
+    assert len(bounds) >= 9
+    assert {most + 1 for most in bounds} <= {*fitted.edges}
+
+
+@pytest.mark.parametrize("job", ["histogram", "top-k"])
+def test_a_bound_that_is_given_is_kept_and_the_lower_threshold_decides_on_the_noise(job: Any) -> None:
+    more = {"k": 10, "kbar": 5_000} if job == "top-k" else {}
+    for name, bound, mechanism in (
+        ("fitted", 1, "laplace"),
+        ("fitted", 40, "gaussian"),
+        ("fitted-gaussian", 1, "gaussian"),
+    ):
+        calibrated = MECHANISMS[job][name].calibrate(**PROMISE, **more, items_per_user=bound)
+        assert chosen(calibrated, 1_000_000, 1) == (mechanism, bound)
+        assert calibrated.epsilon == pytest.approx(1.0)
+        assert (calibrated.cost.loss.coins[-1][0] > 0.5) == (mechanism == "laplace")
 
 
 @pytest.mark.parametrize("job", ["histogram", "top-k", "set-union"])

@@ -42,7 +42,10 @@ def test_each_kind_of_table_gives_the_same(table: Any) -> None:
     assert counted.sd is not None
     assert set(counted.labels) == NAMES
     assert all(abs(count - 3000) < 8 * counted.sd for count in counted.counts)
-    assert counted.to_arrow().to_pydict() == {"label": counted.labels, "count": counted.counts}
+    assert counted.to_arrow().select(["label", "count"]).to_pydict() == {
+        "label": counted.labels,
+        "count": counted.counts,
+    }
     assert counted.to_pandas()["label"].tolist() == counted.labels
     assert counted.to_polars()["count"].to_list() == counted.counts
 
@@ -108,8 +111,8 @@ def test_defaults_are_those_of_the_command_line() -> None:
     assert found.mechanism == default_mechanism("top-k", {"k": 3}) == "fitted"
     assert found.parameters["fitted"] in ("gumbel", "gaussian", "laplace", "two-stage")
     assert default_mechanism("top-k", {"k": 3}, beside_a_stream=True) == "fitted-gaussian"
-    assert stream_dp.top_k(COLUMNS, 3, items_per_user=1).mechanism == "laplace"
-    assert stream_dp.histogram(COLUMNS, items_per_user=40).mechanism == "gaussian"
+    assert stream_dp.top_k(COLUMNS, 3, items_per_user=1).parameters["fitted"] == "laplace"
+    assert stream_dp.histogram(COLUMNS, items_per_user=40).parameters["fitted"] == "gaussian"
     assert stream_dp.set_union(COLUMNS).mechanism == "fitted"
     assert stream_dp.set_union(COLUMNS, items_per_user=5).mechanism == "two-rounds"
     assert default_mechanism("set-union", {}, beside_a_stream=True) == "two-rounds"
@@ -127,6 +130,28 @@ def test_what_users_hold_decides_what_is_fitted() -> None:
     assert of[1] == ("laplace", 1)
     assert of[40][0] in ("gaussian", "two-stage")
     assert of[40][1] >= 20
+
+
+def test_an_answer_says_what_its_counts_leave_out() -> None:
+    users = np.repeat(np.arange(20_000), 4)
+    kept = (np.tile(np.arange(4), 20_000) < 2) | (
+        users < 9_000
+    )  # of 20,000 users 9,000 hold four items, others two
+    columns = {"user": users[kept].astype(str), "item": np.tile(np.array([*"abcd"]), 20_000)[kept]}
+    found = stream_dp.histogram(columns, items_per_user=2, epsilon=2)
+    assert found.over_cap is not None
+    assert found.over_cap.low < 0.45 < found.over_cap.high < found.over_cap.low + 0.02
+    assert found.counts_what is not None
+    assert found.counts_what.startswith(
+        "Every user counts with at most 2 items, a random choice if there are more, as 45% (4"
+    )
+    table = found.to_arrow()
+    assert table.column_names == ["label", "count", "low", "high"]
+    assert all(row["low"] < row["count"] < row["high"] for row in table.to_pylist())
+    assert stream_dp.top_k(columns, 3, mechanism="gumbel").counts_what is None
+    plain = stream_dp.histogram(columns, items_per_user=2, mechanism="gaussian")
+    assert plain.over_cap is None
+    assert plain.counts_what is not None
 
 
 def test_each_call_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from stream_dp.privacy.share import share_of
 from stream_dp.releases.release import Release
-from stream_dp.releases.share import share_of
 from stream_dp.releases.table_row import decode_row, rows_of
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 from tests.example_releases import release

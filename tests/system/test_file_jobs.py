@@ -102,8 +102,9 @@ def test_people_are_told_what_no_interval_covers_and_operators_what_was_left_out
     assert ran.exit_code == 0, ran.output
     told = " ".join(ran.stdout.split())
     assert re.search(
-        r"Every user counts with at most \d+ items, a random choice where there are more", told
+        r"counts with at most \d+ items, a random choice if there are more, as \d+% \(\d+% to \d+%\) of", told
     ), told
+    assert re.search(r"about \d+% of what they hold is counted", told), told
     assert "malformed ones (private numbers)" in ran.stderr
     assert "private numbers" not in ran.stdout
 

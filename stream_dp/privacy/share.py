@@ -2,15 +2,19 @@
 
 from math import ceil, floor, sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Annotated
+
+import msgspec
+
+Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True):
     """A part of a whole, from 0 to 1, between `low` and `high`."""
 
-    value: float
-    low: float
-    high: float
+    value: Part
+    low: Part
+    high: Part
 
     @property
     def percent(self) -> str:
@@ -24,9 +28,14 @@ class Share(NamedTuple):
 
 
 def share_of(
-    part: float, part_sd: float, whole: float, whole_sd: float, confidence: float = 0.95
+    part: float,
+    part_sd: float,
+    whole: float,
+    whole_sd: float,
+    confidence: float = 0.95,
+    covariance: float = 0.0,
 ) -> Share | None:
-    """part / whole, both with normal noise, independent of each other; None if the whole may be nothing.
+    """part / whole, both with normal noise of this `covariance`; None if the whole may be nothing.
 
     The ends are those of Fieller (1954): the ratios r for which part - r whole is as near to 0 as its noise explains.
     Raises ValueError for a confidence outside (0, 1).
@@ -34,7 +43,8 @@ def share_of(
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
     reach = NormalDist().inv_cdf((1 + confidence) / 2)
-    a, b, c = whole**2 - (reach * whole_sd) ** 2, part * whole, part**2 - (reach * part_sd) ** 2
+    a, c = (value**2 - (reach * sd) ** 2 for value, sd in ((whole, whole_sd), (part, part_sd)))
+    b = part * whole - reach**2 * covariance
     if a <= 0 or whole <= 0:
         return None
     root = sqrt(max(0.0, b * b - a * c))
