@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from string import ascii_letters, digits
 from typing import Annotated
@@ -13,10 +14,11 @@ from urllib.parse import urlsplit
 import typer
 
 from stream_dp.cli import options
-from stream_dp.cli.mistakes import Mistake
+from stream_dp.cli.mistakes import Mistake, sentence
 from stream_dp.config.connections import kafka_options
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
+from stream_dp.dashboard.app import NoStatement
 from stream_dp.dashboard.server import Source, serve
 
 PASSWORD = "STREAM_DASHBOARD_PASSWORD"
@@ -52,12 +54,17 @@ def dashboard(
             metavar="ORIGIN", help="Let pages of this site show the chart, such as https://www.example.org."
         ),
     ] = None,
+    operators: Annotated[
+        bool,
+        typer.Option("--operators", help="Show the budget too, from the ledger and Redis; needs --user."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON, for machines.")] = False,
 ) -> None:
     """Show running histograms on a live web page, until stopped with Ctrl-C.
 
     It reads the topics of releases, epochs and results, which are public, and nothing else.  Several streams get an
-    index at /, and each its page at /streams/NAME/.
+    index at /, and each its page at /streams/NAME/.  With --operators it also serves what `stream-dp statement` writes,
+    and reads what that reads: run another one, without, for everybody else.
 
     [bold]Examples[/]
 
@@ -72,9 +79,15 @@ def dashboard(
       stream-dp dashboard --stream shop --embed-in https://www.example.org
 
       STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --host 0.0.0.0 --user anna
+
+      STREAM_DASHBOARD_PASSWORD=... stream-dp dashboard --stream shop --user anna --operators
     """
     found = _streams(settings or [], stream or [], kafka)
     login = _login(user)
+    if operators and login is None:
+        raise Mistake(
+            "--operators shows who was charged for what: give --user, so that not everybody sees it"
+        )
     embedders = [_origin(each) for each in embed_in or []]
     for each in found:
         kafka_options(each.kafka_address)  # a mistake in it is told before anything is served
@@ -82,10 +95,35 @@ def dashboard(
     typer.echo(_told([each.stream for each in found], address(listener), as_json))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as cleanly as Ctrl-C
     try:
-        sources = [Source(each.kafka_address, each.releases, each.results) for each in found]
+        sources = [
+            Source(
+                each.kafka_address,
+                each.releases,
+                each.results,
+                statement_of_operators(each) if operators else None,
+            )
+            for each in found
+        ]
         serve(listener, sources, login, embedders)
     except KeyboardInterrupt:
         return
+
+
+def statement_of_operators(settings: Settings) -> Callable[[], str]:
+    """What writes the statement of a stream, made anew each time."""
+    from stream_dp.cli.statement import statement_of  # it loads Redis, which nobody else's page may
+    from stream_dp.cli.statement_page import html
+
+    def written() -> str:
+        try:
+            return html(statement_of(settings))
+        except Exception as error:
+            told = sentence(error)
+            if told is None:
+                raise
+            raise NoStatement(told) from None
+
+    return written
 
 
 def _streams(files: list[Path], names: list[str], kafka: str | None) -> list[Settings]:

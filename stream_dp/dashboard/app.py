@@ -24,7 +24,7 @@ from stream_dp.dashboard.answers import FrameRelease, Problem, StreamSummary, To
 from stream_dp.dashboard.earlier import EarlierEpochs
 from stream_dp.dashboard.frames import Frames, age_of
 from stream_dp.dashboard.guarantee import guarantee, protects
-from stream_dp.dashboard.protection import EMBEDDED, BasicAuth, SafeHeaders
+from stream_dp.dashboard.protection import EMBEDDED, STATEMENT, BasicAuth, SafeHeaders
 from stream_dp.dashboard.reader import Reader
 from stream_dp.dashboard.told_totals import told_totals
 from stream_dp.dashboard.windows import TooManySpans, Windows
@@ -44,11 +44,19 @@ _MOST_LOOKUPS = 8  # questions for a past round that wait for their turn
 STATIC = Path(__file__).parent / "static"
 
 
-class Dashboard:
-    """The answers to every request.  `reader` has to run for them to be about anything."""
+class NoStatement(Exception):
+    """A statement cannot be written now; the message says why, in one sentence."""
 
-    def __init__(self, reader: Reader) -> None:
+
+class Dashboard:
+    """The answers to every request.  `reader` has to run for them to be about anything.
+
+    `statement` writes the page for those who run the stream, if they are to have it; raises `NoStatement`.
+    """
+
+    def __init__(self, reader: Reader, statement: Callable[[], str] | None = None) -> None:
         self.reader = reader
+        self._statement = statement
         self.frames = Frames(reader.board, reader.stream)
         self.windows = Windows(reader.board, reader.archive)
         self.earlier = EarlierEpochs(reader.archive)
@@ -64,8 +72,12 @@ class Dashboard:
     def routes(self, one_of_several: bool = False) -> list[BaseRoute]:
         """The page, its files and the API; with a link to the index where it is `one_of_several`."""
         files: list[BaseRoute] = [Mount("/", StaticFiles(directory=STATIC, html=True))]
-        if one_of_several:
-            files.insert(0, Route("/", self.inner_page))
+        marks = {"place": "one-of-several"} if one_of_several else {}
+        if self._statement is not None:
+            marks["operators"] = ""
+            files.insert(0, Route(STATEMENT, self.statement))
+        if marks:
+            files.insert(0, Route("/", lambda _: HTMLResponse(_marked(**marks))))
         return [
             Route("/api/v1/release/latest", self.latest),
             Route("/api/v1/release", self.release),
@@ -236,12 +248,22 @@ class Dashboard:
 
     async def embedded(self, _: Request) -> Response:
         """The page with the chart alone, for a frame on another page."""
-        page = _placed("embed")
+        page = _marked(place="embed")
         return HTMLResponse(page.replace("<head>", '<head><base target="_blank">'))
 
-    async def inner_page(self, _: Request) -> Response:
-        """The page with a link to all streams."""
-        return HTMLResponse(_placed("one-of-several"))
+    async def statement(self, _: Request) -> Response:
+        """What the stream guarantees, and what is spent and left, for those who run it."""
+        assert self._statement is not None
+        if self._lookups >= _MOST_LOOKUPS:
+            return _problem(503, "too many questions at once: ask again in a moment")
+        self._lookups += 1
+        try:
+            page = await run_in_threadpool(self._statement)
+        except NoStatement as reason:
+            return _problem(503, str(reason))
+        finally:
+            self._lookups -= 1
+        return HTMLResponse(page, headers={"Cache-Control": "no-store"})
 
     async def alive(self, _: Request) -> Response:
         """That this process answers."""
@@ -267,10 +289,10 @@ def guarded(
     return Starlette(routes=routes, middleware=middleware, lifespan=lambda _: runs())
 
 
-def _placed(place: str) -> str:
-    """The page as it is at a place that its styles know."""
-    page = (STATIC / "index.html").read_text()
-    return page.replace('<html lang="en">', f'<html lang="en" data-place="{place}">')
+def _marked(**marks: str) -> str:
+    """The page with marks that its styles know."""
+    told = "".join(f' data-{name}="{value}"' for name, value in marks.items())
+    return (STATIC / "index.html").read_text().replace('<html lang="en">', f'<html lang="en"{told}>')
 
 
 def _place(asked: QueryParams) -> tuple[int | datetime, int | None]:

@@ -12,12 +12,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 EMBEDDED = "/embed"
 """The page that pages of other sites may show in a frame, if they are named."""
 
+STATEMENT = "/statement"
+"""A page without scripts, whose styles are in it."""
+
 COMPONENT = "/stream-dp-chart.js"
 """The script that they load for it: it holds no data, and is everybody's."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_OF_STATEMENT = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
 )
 _NOBODY = "frame-ancestors 'none'"
 _HEADERS = {
@@ -39,6 +46,7 @@ class SafeHeaders:
         allowed = CONTENT_SECURITY_POLICY.replace(_NOBODY, " ".join(["frame-ancestors 'self'", *embedders]))
         self._own = {
             EMBEDDED: {"Content-Security-Policy": allowed},
+            STATEMENT: {"Content-Security-Policy": _OF_STATEMENT},
             COMPONENT: {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"},
         }
 

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import uvicorn
@@ -32,11 +32,12 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class Source:
-    """The public topics of one stream, and the broker that has them."""
+    """The public topics of one stream, and the broker that has them.  `statement`: see `Dashboard`."""
 
     kafka: Kafka
     releases: str
     results: str
+    statement: Callable[[], str] | None = None
 
 
 def serve(
@@ -49,7 +50,10 @@ def serve(
 
     Kafka and the topics need not be there yet.
     """
-    dashboards = [Dashboard(Reader(each.kafka, each.releases, each.results, Board())) for each in sources]
+    dashboards = [
+        Dashboard(Reader(each.kafka, each.releases, each.results, Board()), each.statement)
+        for each in sources
+    ]
     served = dashboards[0] if len(dashboards) == 1 else Streams(dashboards)
     config = bounded(
         served.app(login, embedders),

@@ -1,7 +1,7 @@
 """Jobs that fit their mechanism and `items_per_user` to how many items users hold, which they estimate themselves.
 
-1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4, 5 to 8, and so on, in public bins,
-   each number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
+1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4 to 5, 6 to 10, and so on, in public
+   bins, each number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
 2. The noisy numbers alone choose one of the branches, each a mechanism whose parameters were fixed before.
 3. The branch runs with noise of its own.  Each is calibrated to what is left of epsilon, and to delta.
 
@@ -41,17 +41,17 @@ Reals = NDArray[np.float64]
 SHARE = 0.02
 """What the estimate takes of epsilon."""
 
-EDGES = (1, 2, 3, 4, 5, 9, 17, 33, 65, 129, 257)
+EDGES = (1, 2, 3, 4, 6, 11, 21, 31, 51, 101, 151, 301)
 """The least number of items of a user in each bin."""
 
-_HELD = (1.0, 2.0, 3.0, 4.0, 6.2, 11.8, 23.0, 46.0, 92.0, 182.0, 400.0)
+_HELD = (1.0, 2.0, 3.0, 4.4, 7.4, 14.4, 25.0, 39.0, 71.0, 123.0, 212.0, 450.0)
 """How many items a user of each bin is taken to hold."""
 
 _BOUNDS = tuple(
     edge - 1 for edge in EDGES[1:]
 )  # so the estimate says how many users hold more than any of them
 _PURE_BOUNDS = _BOUNDS[:3]
-_STAGED_BOUNDS = (32, 64, 128)
+_STAGED_BOUNDS = (30, 50, 100)
 _UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
 
 LEAST_EPSILON = 0.001

@@ -69,6 +69,7 @@ def test_several_settings_files_each_with_its_broker(shown: list[tuple[str, str]
         (["--port", "{taken}"], "change --port"),
         (["--host", "no.such.host.invalid"], "change --host"),
         (["--user", "anna"], PASSWORD),
+        (["--operators"], "give --user, so that not everybody sees it"),
         (["--embed-in", "https://a.example/page"], "--embed-in takes a site such as https://www.example.org"),
         (["--embed-in", "https://a.example; script-src *"], "--embed-in takes a site"),
         (["--embed-in", "*"], "--embed-in takes a site"),

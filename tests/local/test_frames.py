@@ -35,7 +35,7 @@ def value(kind: str, releases: list[stream_dp.WholeRelease]) -> Framed:
         ),
         ("window", ["label", "count", "low", "high", "new"], "rounds 201 to 400"),
         ("calibration", ["round", "sd", "threshold"], "blt: Taking any one event"),
-        ("answer", ["label", "count"], "Taking any one user"),
+        ("answer", ["label", "count", "low", "high"], "Taking any one user"),
     ],
 )
 def test_is_a_table_everywhere(

@@ -1,5 +1,6 @@
 """The table in a database: a real Kafka Connect keeps a real PostgreSQL equal to the newest release."""
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,7 +35,14 @@ pytestmark = pytest.mark.apache("beside", alone=True)
 TIME = 1_769_860_800_000
 PAGE = (ROOT / "docs" / "clients.md").read_text()
 OF_TABLE, OF_HISTORY = blocks(PAGE, "properties")
-[PANEL] = blocks(PAGE, "sql")[-1:]
+PANELS = [
+    panel["targets"][0]["rawSql"]
+    for panel in json.loads((ROOT / "docs" / "operations" / "grafana-history.json").read_text())["panels"]
+]
+
+
+def test_the_documents_show_what_the_panel_asks() -> None:
+    assert PANELS[0] in PAGE
 
 
 def connector(stream: str, database: Database) -> str:
@@ -201,6 +209,17 @@ def test_a_history_answers_by_time_and_holds_each_row_once(sink: Sink, kafka: st
     }
     assert all(datetime.fromisoformat(row["ts"]).tzinfo is not None for row in rows())
     since = f"ts >= '{iso_timestamp(TIME + 4 * 60_000)}'"
-    panel = PANEL.replace("shop_history", f"{name}_history").replace("$__timeFilter(ts)", since)
-    told = [(row["metric"], row["value"]) for row in sink.database.asked(panel)]
-    assert sorted(told) == [("päron", 150)] * 2 + [("tea", 2_004), ("tea", 2_005)]
+    growing, newest = (
+        [(row[key], row[number]) for row in sink.database.asked(asked)]
+        for asked, key, number in zip(
+            (
+                sql.replace("shop_history", f"{name}_history").replace("$__timeFilter(ts)", since)
+                for sql in PANELS
+            ),
+            ("metric", "label"),
+            ("value", "count"),
+            strict=True,
+        )
+    )
+    assert sorted(growing) == [("päron", 150)] * 2 + [("tea", 2_004), ("tea", 2_005)]
+    assert newest == [("tea", 2_005), ("päron", 150)]

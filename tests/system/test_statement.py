@@ -6,10 +6,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from stream_dp.cli import app
 from stream_dp.cli.budget_view import report_of
+from stream_dp.cli.dashboard import statement_of_operators
+from stream_dp.dashboard.app import NoStatement
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.privacy.charge import Charge
@@ -94,6 +97,8 @@ def test_every_figure_is_that_of_the_ledger_and_of_the_epoch(stream: Stream, tmp
     ):
         assert figure in page.text
         assert figure in text
+    served = statement_of_operators(stream.settings)()
+    assert Tags(served).text.partition("Who is protected")[2] == page.text.partition("Who is protected")[2]
     file = tmp_path / "statement.html"
     assert written(stream, "--to", str(file)) == ""
     assert "<html" in file.read_text()
@@ -106,6 +111,8 @@ def test_a_stream_without_an_epoch_and_a_file_that_cannot_be_written_are_refused
     places = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]
     refused = CliRunner().invoke(app, ["statement", *places])
     assert refused.exit_code == 2
+    with pytest.raises(NoStatement, match="has no epoch yet: start its worker first"):
+        statement_of_operators(settings)()
     assert "has no epoch yet: start its worker first" in refused.stderr
     stream.feed([event("tea")])
     assert stream.run(until_round=1) == 0
