@@ -15,6 +15,7 @@ from stream_dp.config.times import parse_time
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Load, Room
 from stream_dp.privacy.vector import offsets_text
+from stream_dp.privacy.wording import room_for
 from stream_dp.store.any_ledger import AnyLedger
 from stream_dp.store.ledger_records import Marks, State, Stored
 from stream_dp.store.pay_what_you_get import left_of
@@ -175,8 +176,7 @@ def _left(report: dict[str, Any]) -> str:
     last, more = (report["charges"] or [None])[-1], report["more_like_the_last"]
     if last is None or more is None:
         return "all of it"
-    number = "no" if more == 0 else f"at least {more:,}" if more == _MOST_COUNTED else f"{more:,}"
-    room = f"room for {number} more like the last, {escape(last['what'])}, on the same events"
+    room = f"{room_for(more, _MOST_COUNTED)} like the last, {escape(last['what'])}, on the same events"
     largest = report["left_everywhere"]["pure_epsilon"]
     smaller = f"; one of pure epsilon {largest:.2g} fits" if more == 0 and largest > 0 else ""
     return room + smaller
@@ -346,16 +346,22 @@ def rule_of(report: dict[str, Any]) -> str:
     return f"{over} {_fits(report['rule'], report['budget'])} {alone}"
 
 
+_PLAINLY = (
+    "A first charge fits if it is within the budget; later ones fit if all that read the same events stay within it "
+    "together."
+)
+
+
 def _fits(rule: str, budget: dict[str, Any]) -> str:
     """What the sums must stay below, by the rule of this ledger."""
     own = f"the sum of their own deltas is at most {budget['charged_delta']:.4g}"
     if rule == "basic":
         return (
-            f"They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
+            f"{_PLAINLY} They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
             "the first charge left nothing of delta for a better sum."
         )
     return (
-        f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
+        f"{_PLAINLY} They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
         f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho {budget['rho']:.4g}. "
         "The first charge fixes how delta is shared between these."
     )

@@ -14,11 +14,12 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output, picture_width
 from stream_dp.errors import needs_extra
 from stream_dp.jobs.calibrated import Calibrated
-from stream_dp.jobs.forecast import Forecast
+from stream_dp.jobs.forecast import MOST_COUNTED, Forecast
 from stream_dp.jobs.request import JobRequest
 from stream_dp.jobs.result import JobResult, ResultCost, cost_of, guarantee
 from stream_dp.jobs.votes import columns_of
 from stream_dp.privacy import composition
+from stream_dp.privacy.wording import room_for
 from stream_dp.store.ledger_file import ledger_path
 from stream_dp.store.ledger_records import State
 
@@ -81,14 +82,9 @@ def _outlook(found: "Forecast | str") -> str:
     if found.budget is None:
         return "It would be accepted UNMETERED: the source has no budget."
     epsilon = "unbounded" if not isfinite(found.spent_epsilon) else f"{found.spent_epsilon:.4g}"
-    rest = (
-        ""
-        if found.left is None
-        else f"rho {found.left.rho:.4g} (a pure epsilon of {found.left.pure_epsilon:.4g})"
-    )
     return (
         f"It fits the budget of epsilon {found.budget.epsilon:g} at delta {found.budget.delta:g}, of which {epsilon} "
-        f"is spent. After it, {rest or 'nothing'} is left."
+        f"is spent. After it, there is {room_for(found.more or 0, MOST_COUNTED)} like it, on the same events."
     )
 
 

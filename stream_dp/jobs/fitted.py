@@ -41,10 +41,10 @@ Reals = NDArray[np.float64]
 SHARE = 0.02
 """What the estimate takes of epsilon."""
 
-EDGES = (1, 2, 3, 4, 6, 11, 21, 31, 51, 101, 151, 301)
+EDGES = (1, 2, 3, 4, 6, 11, 31, 51, 101, 301)
 """The least number of items of a user in each bin."""
 
-_HELD = (1.0, 2.0, 3.0, 4.4, 7.4, 14.4, 25.0, 39.0, 71.0, 123.0, 212.0, 450.0)
+_HELD = (1.0, 2.0, 3.0, 4.4, 7.4, 17.0, 39.0, 71.0, 165.0, 450.0)
 """How many items a user of each bin is taken to hold."""
 
 _BOUNDS = tuple(

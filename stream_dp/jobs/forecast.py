@@ -11,6 +11,7 @@ from stream_dp.privacy.composition import Budget
 from stream_dp.store.ledger import LedgerRefused
 from stream_dp.store.ledger_room import require_room
 
+MOST_COUNTED = 100
 _NO_KEY = bytes(32)  # a forecast draws no noise, and its charge is not made
 
 
@@ -25,6 +26,7 @@ class Left(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """What a charge to `source` would meet.  `left` is what stays of the budget after it, None where it does not fit.
 
+    `more`: how many more charges like it would fit then, on the same events; none are counted beyond `MOST_COUNTED`.
     `why_not`: the ledger's sentence where the charge would be refused.
     """
 
@@ -35,6 +37,7 @@ class Forecast(msgspec.Struct, frozen=True):
     budget: Budget | None
     spent_epsilon: float
     left: Left | None = None
+    more: int | None = None
     why_not: str | None = None
 
 
@@ -57,4 +60,5 @@ def forecast(prepared: Prepared, books: Books) -> Forecast:
     if budget is None:
         return found
     room = composition.room([*state.charges(), *new], budget, *prepared.offsets)
-    return msgspec.structs.replace(found, left=Left(room.rho, room.delta, room.pure_epsilon))
+    more = composition.more_like(charge, [*state.charges(), *new], budget, MOST_COUNTED)
+    return msgspec.structs.replace(found, left=Left(room.rho, room.delta, room.pure_epsilon), more=more)

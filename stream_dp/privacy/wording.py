@@ -153,6 +153,16 @@ out: about 62% of what they hold is counted.'
     )
 
 
+def room_for(more: int, counted_to: int) -> str:
+    """How many more charges fit, of which nobody counted more than `counted_to`.
+
+    >>> room_for(0, 100), room_for(20, 100), room_for(100, 100)
+    ('room for no more', 'room for 20 more', 'room for at least 100 more')
+    """
+    number = "no" if more == 0 else f"at least {more:,}" if more >= counted_to else f"{more:,}"
+    return f"room for {number} more"
+
+
 def never_shown(unit: str, at_least: int) -> str:
     """What a least count promises, whatever the noise is; nothing for a count of 1, which every label has.
 

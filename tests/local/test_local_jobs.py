@@ -139,6 +139,20 @@ def test_a_dry_run_and_a_look_make_nothing(orders: Path, tmp_path: Path) -> None
     told = json.loads(asked(orders, "--dry-run").stdout)
     assert (told["source"], told["unit"], told["forecast"]["fits"]) == (ORDERS, "user", True)
     assert told["forecast"]["left"]["pure_epsilon"] == pytest.approx(1.0)
+    assert told["forecast"]["more"] == 1
+    words = [
+        "top-k",
+        "--file",
+        str(orders),
+        "--item",
+        "sku",
+        "--user",
+        "customer",
+        "--epsilon",
+        "1",
+        "--dry-run",
+    ]
+    assert "there is room for 1 more like it, on the same events." in " ".join(command(*words).stdout.split())
     assert command("budget", "show", "--source", ORDERS).exit_code == 0
     assert not (tmp_path / "state").exists()
 

@@ -49,7 +49,7 @@ def test_it_says_what_check_says_and_leaves_everything_as_it_is(stream: Stream) 
     assert log.topics(stream.settings.kafka) == before
     set_budget(stream, 3.0)
     [found] = told(stream, "--dry-run")
-    assert "has room for an epoch of these settings; after it, rho" in found[2]
+    assert "has room for an epoch of these settings; after it, there is room for 1 more like it" in found[2]
     assert found in told(stream, command="check")
     with stream.redis() as redis:
         assert Ledger(redis, stream.settings.data_source).charges() == []

@@ -18,8 +18,11 @@ from stream_dp.epochs.journaled_ledger import look
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.vector import Vector, larger
+from stream_dp.privacy.wording import room_for
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.ledger_room import require_room
+
+_MOST_COUNTED = 100
 
 
 def next_charge(settings: Settings, redis: Redis, new_epoch: bool, recount: bool) -> Iterator[Finding]:
@@ -112,11 +115,10 @@ def _room(settings: Settings, ledger: Ledger, recount: bool, needed: bool) -> Fi
         return Finding(
             "budget", "warning", "UNMETERED: the data source has no budget, and nothing is refused"
         )
-    place = charge.first_offset, None, charge.further_offsets
-    left = composition.room([*state.charges(), charge], state.budget, *place)
+    more = composition.more_like(charge, [*state.charges(), charge], state.budget, _MOST_COUNTED)
     return Finding(
         "budget",
         "ok",
         f"epsilon {state.budget.epsilon:g}, delta {state.budget.delta:g} has room for an epoch of these settings; "
-        f"after it, rho {left.rho:.4g} is left",
+        f"after it, there is {room_for(more, _MOST_COUNTED)} like it, on the same events",
     )
