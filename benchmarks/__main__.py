@@ -37,6 +37,7 @@ NAMES = (
     "composition",
     "intervals",
     "found_intervals",
+    "job_intervals",
     "found_errors",
     "rate_test",
     "windows",

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
+from stream_dp.batch.intervals import Law
 from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
 from stream_dp.privacy.discrete_gaussian import variance
@@ -114,7 +115,7 @@ def laplace_histogram(
     """Release items and noisy counts; `counts` is int64 of shape (items,), zero for items nobody holds."""
     held = np.flatnonzero(counts > 0)
     noisy = counts[held] + noise.discrete_laplace(parameters.scale, len(held))
-    return _thresholded(held, noisy, parameters)
+    return _thresholded(held, noisy, parameters, "laplace")
 
 
 def gaussian_histogram(
@@ -123,13 +124,16 @@ def gaussian_histogram(
     """Release items and noisy counts; `counts` is int64 of shape (items,), zero for items nobody holds."""
     held = np.flatnonzero(counts > 0)
     noisy = counts[held] + noise.discrete_gaussian(parameters.scale**2, len(held))
-    return _thresholded(held, noisy, parameters)
+    return _thresholded(held, noisy, parameters, "normal")
 
 
 def _thresholded(
-    items: NDArray[np.intp], noisy: NDArray[np.int64], parameters: LaplaceHistogram | GaussianHistogram
+    items: NDArray[np.intp],
+    noisy: NDArray[np.int64],
+    parameters: LaplaceHistogram | GaussianHistogram,
+    law: Law,
 ) -> Outcome:
     passed = noisy >= parameters.tau
     items, noisy = items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return Outcome(items[order], noisy[order], parameters.sd)
+    return Outcome(items[order], noisy[order], parameters.sd, law, parameters.tau)

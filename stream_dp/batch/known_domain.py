@@ -66,7 +66,8 @@ def known_histogram(counts: NDArray[np.int64], parameters: KnownHistogram, noise
     noisy = counts + noise.discrete_laplace(1 / parameters.epsilon, len(counts))
     if parameters.eta:
         noisy[noisy < parameters.high_pass] = 0
-    return Outcome(np.arange(len(counts)), noisy, parameters.sd)
+    sd = None if parameters.eta else parameters.sd  # a count that became 0 may have been any small one
+    return Outcome(np.arange(len(counts)), noisy, sd, "laplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def sparse_vector(counts: NDArray[np.int64], parameters: SparseVector, noise: On
     reached = counts + noise.discrete_laplace(on_query, len(counts)) >= level
     items = np.flatnonzero(reached)[: parameters.most]
     noisy = counts[items] + noise.discrete_laplace(on_count, len(items))
-    return Outcome(items, noisy, parameters.sd)
+    return Outcome(items, noisy, parameters.sd, "laplace")
 
 
 def _require_public_bins(counts: NDArray[np.int64], bins: int) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_noise_scale
+from stream_dp.batch.intervals import Law
 from stream_dp.batch.ranking import Head, head
 from stream_dp.batch.result import Outcome
 from stream_dp.privacy import loss
@@ -132,9 +133,11 @@ def gaussian_top_k(counts: NDArray[np.int64], parameters: GaussianTopK, noise: O
 
 
 def _above_threshold(top: Head, draws: NDArray[np.int64], parameters: LaplaceTopK | GaussianTopK) -> Outcome:
-    """The items whose noisy count reaches the noisy threshold; the last draw is the threshold's."""
+    """The items whose noisy count reaches the noisy threshold, which nobody sees; the last draw is the threshold's."""
     noisy = top.counts + draws[:-1]
     passed = noisy >= top.next_count + parameters.offset + int(draws[-1])
     items, noisy = top.items[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return Outcome(items[order], noisy[order], parameters.sd)
+    items, noisy = items[order], noisy[order]
+    law: Law = "laplace" if isinstance(parameters, LaplaceTopK) else "normal"
+    return Outcome(items, noisy, parameters.sd, law, int(noisy[-1]) if len(noisy) else None)

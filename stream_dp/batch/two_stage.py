@@ -105,7 +105,7 @@ def two_stage(users: Weighing, parameters: TwoStage, noise: OneShotNoise) -> Out
     passed = noisy >= parameters.tau
     items, noisy = held[passed], noisy[passed]
     order = np.lexsort((items, -noisy))
-    return Outcome(items[order], noisy[order], parameters.sd)
+    return Outcome(items[order], noisy[order], parameters.sd, least=parameters.tau)
 
 
 def by_weight(noisy: NDArray[np.float64]) -> Ranks:

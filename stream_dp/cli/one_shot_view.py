@@ -23,7 +23,6 @@ from stream_dp.privacy.wording import room_for
 from stream_dp.store.ledger_file import ledger_path
 from stream_dp.store.ledger_records import State
 
-_NORMAL_95 = 1.96
 _MOST_ROWS = 40
 _MOST_BARS = 30
 _WIDEST_LABEL = 36
@@ -141,7 +140,9 @@ def draw(result: JobResult, file: Path) -> None:
     labels = [printable(label)[:40] for label in result.labels[:_MOST_BARS]]
     figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.28 * len(counts)), layout="constrained")
     places = range(len(counts))
-    axes.barh(places, counts, xerr=_NORMAL_95 * (result.sd or 0.0), color="#4477aa", ecolor="#bbbbbb")
+    ends = zip(counts, result.low or counts, result.high or counts, strict=False)
+    reach = [(max(0, count - low), max(0, high - count)) for count, low, high in ends]
+    axes.barh(places, counts, xerr=list(zip(*reach, strict=True)), color="#4477aa", ecolor="#bbbbbb")
     axes.set_yticks(places, [label.replace("$", r"\$") for label in labels])
     axes.invert_yaxis()
     axes.set_xlabel(f"noisy count of distinct {result.unit}s, with 95% intervals")
@@ -180,16 +181,15 @@ def _table(result: JobResult, width: int) -> Table:
     table.add_column("", no_wrap=True)
     longest = max(len(printable(label)) for label in result.labels[:_MOST_ROWS])
     bar_width = max(5, width - min(_WIDEST_LABEL, longest) - _OTHER_COLUMNS)
-    margin = _NORMAL_95 * (result.sd or 0.0)
     largest = max([1, *result.counts[:_MOST_ROWS]])
-    for rank, (label, count) in enumerate(
-        zip(result.labels[:_MOST_ROWS], result.counts, strict=False), start=1
-    ):
+    ends = result.low or result.counts, result.high or result.counts
+    rows = zip(result.labels[:_MOST_ROWS], result.counts, *ends, strict=False)
+    for rank, (label, count, low, high) in enumerate(rows, start=1):
         table.add_row(
             str(rank),
             Text(printable(label), style="bold"),
             f"{count:,}",
-            Text(f"{max(0.0, count - margin):,.0f}–{count + margin:,.0f}", style="dim"),
+            Text("" if result.low is None else f"{low:,}–{high:,}", style="dim"),
             Text("█" * round(bar_width * max(0, count) / largest), style="green"),
         )
     return table

@@ -26,6 +26,7 @@ _LARGEST = 2**53
 class Result(msgspec.Struct, frozen=True):
     """One result: `labels` in the order of the record, `counts` alongside if it has any.
 
+    `low` and `high` are the ends of the counts' 95% intervals, if the record has them.
     `source` is the data source that was charged.  `released` is how many labels the result holds; `labels` has at most
     `MOST_LABELS` of them.  `notes` are sentences.  `delta` of the `cost` is the one that goes with its `epsilon`.
     """
@@ -36,8 +37,9 @@ class Result(msgspec.Struct, frozen=True):
     source: str
     labels: list[str]
     counts: list[int] | None
+    low: list[int] | None
+    high: list[int] | None
     released: int
-    sd: float | None
     notes: list[str]
     cost: dict[str, float]
     guarantee: str
@@ -61,9 +63,10 @@ def read_result(key: bytes | None, value: bytes | None) -> Result | None:
         title=" · ".join(filter(None, (_text(found, "job"), _text(found, "mechanism")))) or "Result",
         source=_text(found, "source"),
         labels=labels[:MOST_LABELS],
-        counts=_counts(found, len(labels)),
+        counts=_column(found, "counts", len(labels)),
+        low=_column(found, "low", len(labels)),
+        high=_column(found, "high", len(labels)),
         released=len(labels),
-        sd=_number(found.get("sd")),
         notes=_notes(found, labels),
         cost=_cost(found.get("cost")),
         guarantee=_text(found, "guarantee"),
@@ -73,20 +76,23 @@ def read_result(key: bytes | None, value: bytes | None) -> Result | None:
 
 def joined(first: Result, following: Result) -> Result | None:
     """A result and its next part as one; None where it is no part of this result."""
-    told = ("title", "source", "sd", "cost", "guarantee", "ts")
+    told = ("title", "source", "notes", "cost", "guarantee", "ts")
     if following.part != first.part + 1 or any(
         getattr(first, name) != getattr(following, name) for name in told
     ):
         return None
     room = MOST_LABELS - len(first.labels)
-    counts = None
-    if first.counts is not None and following.counts is not None:
-        counts = first.counts + following.counts[:room]
+    columns = {
+        name: None if None in (mine, theirs) else mine + theirs[:room]
+        for name, mine, theirs in (
+            (name, getattr(first, name), getattr(following, name)) for name in ("counts", "low", "high")
+        )
+    }
     return msgspec.structs.replace(
         first,
         part=following.part,
         labels=first.labels + following.labels[:room],
-        counts=counts,
+        **columns,
         released=first.released + following.released,
     )
 
@@ -112,11 +118,11 @@ def _number(value: object) -> float | None:
     return None if whole is None else float(whole)
 
 
-def _counts(found: dict[str, Any], labels: int) -> list[int] | None:
-    counts = found.get("counts")
-    if not isinstance(counts, list) or len(counts) != labels or any(_whole(each) is None for each in counts):
+def _column(found: dict[str, Any], name: str, labels: int) -> list[int] | None:
+    column = found.get(name)
+    if not isinstance(column, list) or len(column) != labels or any(_whole(each) is None for each in column):
         return None
-    return counts[:MOST_LABELS]
+    return column[:MOST_LABELS]
 
 
 def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:

@@ -71,7 +71,7 @@ def _largest(counted: Calibrated, k: int) -> Calibrated:
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         found = counted.run(rows, noise)
         assert found.counts is not None
-        first = np.argsort(-found.counts, kind="stable")[:k]
-        return replace(found, items=found.items[first], counts=found.counts[first])
+        order = np.argsort(-found.counts, kind="stable")
+        return replace(found, items=found.items[order], counts=found.counts[order]).first(k)
 
     return replace(counted, run=run)

@@ -22,9 +22,13 @@ Status = Literal["done", "refused", "cancelled", "scheduled"]
 LARGEST_PART = 900_000
 """A result of more bytes of labels than this is split into parts, to stay below Kafka's default limit of a message."""
 
+_NUMBERS = 4 * 24
+"""The bytes that a label's quotes and three numbers take at the most."""
+
 LONGEST_REASON = 1_000
 """Most characters of a reason.  It may quote what others wrote, and a result has to fit into a message."""
 
+_COLUMNS = ("counts", "low", "high")
 _EITHER_UNIT = "one unit of the source (an event, or a user with all of their events)"
 
 
@@ -45,12 +49,13 @@ class ResultCost(msgspec.Struct, frozen=True):
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one request, or one part of it.
 
-    `labels` (and `counts` beside it, where the mechanism releases counts) are in the order that the mechanism gives a
-    meaning.  `first_offset` and `end_offset` are those of the first partition that was read, `further_offsets` and
-    `further_ends` those of the others.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap
-    mechanism releases instead.  `bottom`: the mechanism says that it found fewer labels than asked for.  `over_cap`:
-    which share of the users holds more than the `items_per_user` of `parameters`, between two 95% limits, by a noisy
-    estimate that is part of what was charged.  `cost` is null if nothing was charged.
+    `labels` are in the order that the mechanism gives a meaning.  Where it releases `counts`, `low` and `high` are the
+    ends of their 95% intervals, which allow for labels being released because their noise was high.  `first_offset` and
+    `end_offset` are those of the first partition that was read, `further_offsets` and `further_ends` those of the
+    others.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap mechanism releases instead.
+    `bottom`: the mechanism says that it found fewer labels than asked for.  `over_cap`: which share of the users holds
+    more than the `items_per_user` of `parameters`, between two 95% limits, by a noisy estimate that is part of what was
+    charged.  `cost` is null if nothing was charged.
     """
 
     v: int = VERSION
@@ -72,6 +77,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     guarantee: str | None = None
     labels: list[str] = []
     counts: list[int] | None = None
+    low: list[int] | None = None
+    high: list[int] | None = None
     sd: float | None = None
     rank: int | None = None
     bottom: bool | None = None
@@ -94,7 +101,10 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
                 self,
                 reason=reason,
                 labels=self.labels[start:end],
-                counts=None if self.counts is None else self.counts[start:end],
+                **{
+                    name: None if column is None else column[start:end]
+                    for name, column in ((name, getattr(self, name)) for name in _COLUMNS)
+                },
                 part=number,
                 parts=len(edges) - 1,
             )
@@ -125,8 +135,13 @@ def whole(parts: list[bytes]) -> JobResult:
     found = [decode_result(part) for part in parts]
     first = found[0]
     labels = [label for part in found for label in part.labels]
-    counts = None if first.counts is None else [count for part in found for count in part.counts or ()]
-    return msgspec.structs.replace(first, labels=labels, counts=counts, part=1, parts=1)
+    columns = {
+        name: None
+        if getattr(first, name) is None
+        else [number for part in found for number in getattr(part, name) or ()]
+        for name in _COLUMNS
+    }
+    return msgspec.structs.replace(first, labels=labels, part=1, parts=1, **columns)
 
 
 def of_request(request: JobRequest, status: Status, reason: str | None = None) -> JobResult:
@@ -178,6 +193,7 @@ def done(
     request: JobRequest, calibrated: Calibrated, cost: ResultCost, found: Outcome, labels: list[str]
 ) -> JobResult:
     """The result of a job that released `found`."""
+    low, high = (None, None) if found.ends is None else (end.tolist() for end in found.ends)
     return msgspec.structs.replace(
         of_request(request, "done"),
         parameters=_short(calibrated.parameters | found.chosen),
@@ -185,6 +201,8 @@ def done(
         guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,
         counts=None if found.counts is None else found.counts.tolist(),
+        low=low,
+        high=high,
         sd=found.sd,
         rank=found.rank,
         bottom=found.bottom,
@@ -196,8 +214,8 @@ def _edges(labels: list[str]) -> list[int]:
     """Where parts of the labels begin, and the end of the last."""
     edges, size = [0], 0
     for place, label in enumerate(labels):
-        size += 6 * len(label) + 24  # no label or count takes more in JSON
+        size += 6 * len(label) + _NUMBERS  # no label or count takes more in JSON
         if size > LARGEST_PART and place > edges[-1]:
             edges.append(place)
-            size = 6 * len(label) + 24
+            size = 6 * len(label) + _NUMBERS
     return [*edges, len(labels)]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from stream_dp.frames import Framed
@@ -23,15 +22,15 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.share import Share
 
 _DELTA = 1e-6
-_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class Answer(Framed):
     """What a one-shot job released; everything in it may be published.
 
-    `labels` are in the order that the mechanism gives a meaning.  `counts` beside them are noisy, and `sd` is the
-    standard deviation of the noise in each; both are None where the mechanism releases labels only.  `rank`: what gap
+    `labels` are in the order that the mechanism gives a meaning.  `counts` beside them are noisy, `sd` is the standard
+    deviation of the noise in each, and `low` and `high` are the ends of 95% intervals, which allow for labels being
+    released because their noise was high; all are None where the mechanism releases labels only.  `rank`: what gap
     mechanisms release instead of labels.  `bottom`: the mechanism says itself that it found fewer than it was asked
     for.  `guarantee` says in words what was spent.  `queries`: the example of each label, if labels are for examples.
     `over_cap`: which share of the users holds more items than are counted, as a noisy estimate with its 95% limits, and
@@ -49,6 +48,8 @@ class Answer(Framed):
     queries: list[str] | None = None
     over_cap: Share | None = None
     counts_what: str | None = None
+    low: list[int] | None = None
+    high: list[int] | None = None
 
     def _columns(self) -> dict[str, Any]:
         """`label`, and `query` if there is one, or `count` with the ends of its 95% interval."""
@@ -56,9 +57,8 @@ class Answer(Framed):
         columns["label"] = self.labels
         if self.counts is None:
             return columns
-        counts, margin = np.array(self.counts, np.int64), _NORMAL_95 * (self.sd or 0.0)
-        low, high = (np.maximum(0, counts + each) for each in (-margin, margin))
-        return columns | {"count": counts, "low": low, "high": high}
+        columns["count"] = self.counts
+        return columns if self.low is None else columns | {"low": self.low, "high": self.high}
 
     def _caption(self) -> str:
         """What was spent and what is counted, for a notebook."""
@@ -212,6 +212,7 @@ def _run(
         queries,
         found.over_cap,
         None if found.counts is None else counts_what(unit, parameters, found.over_cap),
+        *((None, None) if found.ends is None else (end.tolist() for end in found.ends)),
     )
 
 

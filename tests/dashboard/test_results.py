@@ -106,7 +106,7 @@ def test_a_part_of_another_result_is_not_joined_to_it() -> None:
         {"guarantee": "epsilon 2"},
         {"source": "other"},
         {"ts": "2026"},
-        {"sd": 3},
+        {"parameters": {"items_per_user": 3}, "unit": "user", "counts": [4], "low": [1], "high": [8]},
         {"cost": {"rho": 1}},
     ):
         board = Board()
@@ -121,7 +121,7 @@ HUGE = int("9" * 400)
 
 
 @pytest.mark.parametrize(
-    "name", ["sd", "rank", "part", "ts", "guarantee", "job", "id", "source", "bottom", "counts"]
+    "name", ["low", "rank", "part", "ts", "guarantee", "job", "id", "source", "bottom", "counts"]
 )
 @pytest.mark.parametrize("value", [HUGE, -HUGE, 1e308, [], {}, [HUGE, HUGE], "x" * 5_000, True, None, [[[]]]])
 def test_a_record_of_any_shape_is_a_result_that_can_be_told_or_none(name: str, value: object) -> None:
@@ -130,7 +130,8 @@ def test_a_record_of_any_shape_is_a_result_that_can_be_told_or_none(name: str, v
     assert found is not None
     board.take_result(found)
     told = json.loads(msgspec.json.encode(board.results))
-    assert HUGE not in (told[0]["sd"], told[0]["part"], *(told[0]["counts"] or []), *told[0]["cost"].values())
+    columns = [*(told[0]["counts"] or []), *(told[0]["low"] or [])]
+    assert HUGE not in (told[0]["part"], *columns, *told[0]["cost"].values())
     assert len(json.dumps(told)) < 3_000
 
 

@@ -2,7 +2,6 @@
 
 import { $, element, isolated, quiet } from "./dom.js";
 import { small, when, whole } from "./format.js";
-import { NORMAL_95 } from "./state.js";
 
 const AT_FIRST = 8;
 
@@ -18,9 +17,6 @@ function card(result) {
   const more = result.released - result.labels.length;
   if (more > 0) made.append(quiet(`and ${whole(more)} more`));
   for (const note of result.notes) made.append(quiet(note));
-  if (result.sd !== null && result.counts) {
-    made.append(quiet(`Noise of every count, 95%: ± ${whole(Math.ceil(NORMAL_95 * result.sd))}`));
-  }
   if (result.guarantee) made.append(quiet(result.guarantee));
   return made;
 }
@@ -46,6 +42,12 @@ function labels(result) {
   return [first, rest];
 }
 
+/* A count with the ends of its 95% interval, if the record has them. */
+function counted({ counts, low, high }, place) {
+  const told = whole(counts[place]);
+  return low && high ? `${told} (${whole(low[place])}–${whole(high[place])})` : told;
+}
+
 function list(result, start, end) {
   const made = element("ol");
   made.start = start + 1;
@@ -53,7 +55,7 @@ function list(result, start, end) {
   result.labels.slice(start, end).forEach((label, index) => {
     const item = element("li");
     item.append(isolated(label));
-    if (result.counts) item.append(element("span", whole(result.counts[start + index])));
+    if (result.counts) item.append(element("span", counted(result, start + index)));
     made.append(item);
   });
   return made;
