@@ -2,9 +2,9 @@
 
 Tables of docs/intervals.md.
 
-Three public logs, every event a round, epsilon as given, delta 1e-6, the default tests.  The noise has the law of the
-true counters and fixed seeds, so the table comes out the same every time.  A count is only drawn in the rounds that are
-looked at.
+Three public logs, one of them in each unit, every event a round, epsilon as given, delta 1e-6, the default tests.  The
+noise has the law of the true counters and fixed seeds, so the table comes out the same every time.  A count is only
+drawn in the rounds that are looked at.
 """
 
 from collections import defaultdict
@@ -45,7 +45,10 @@ class Found(NamedTuple):
     hits: list[NDArray[np.int64]]
 
 
-def main(console: Console, logs: Sequence[str] = LOGS) -> None:
+_EVERY_UNIT = (*LOGS, "customers", "customers' days")
+
+
+def main(console: Console, logs: Sequence[str] = _EVERY_UNIT) -> None:
     """Print how many of 100 true counts lie inside the 95% intervals, and how far smoothed counts are off."""
     windows = [f"window, {start:,} to {end:,}" for start, end in _WINDOWS]
     held = _table(

@@ -6,7 +6,7 @@ import gzip
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.dev.flights import flight_events
-from stream_dp.events.event import decode_event
+from stream_dp.events.event import Event, decode_event
 from tests.shared import RETAIL
 
 _FLIGHTS = 131_071
@@ -36,6 +36,31 @@ def invoices() -> Hits:
     """The invoices of Online Retail, up to 16 products each."""
     with gzip.open(RETAIL, "rb") as lines:
         return _hits((decode_event(line).items for line in lines), 32_767, 16)
+
+
+def customers() -> Hits:
+    """The same invoices, counted as customers: each once for a product, with the first 30 products of each."""
+    return _hits(_firsts(lambda event: event.user), 32_767, 30)
+
+
+def customer_days() -> Hits:
+    """The same, counted as customers' days, with the first 16 products of each."""
+    return _hits(
+        _firsts(lambda event: event.user and f"{event.user} {(event.ts or '')[:10]}", 16), 32_767, 16
+    )
+
+
+def _firsts(unit: Callable[[Event], str | None], most: int = 30) -> Iterator[list[str]]:
+    """Of each invoice the products that its unit counts with for the first time."""
+    held: dict[str, set[str]] = {}
+    with gzip.open(RETAIL, "rb") as lines:
+        for event in map(decode_event, lines):
+            mine = held.setdefault(name, set()) if (name := unit(event)) else None
+            new = [] if mine is None else [each for each in dict.fromkeys(event.items) if each not in mine]
+            if mine is not None:
+                del new[most - len(mine) :]
+                mine |= {*new}
+            yield new
 
 
 def flights() -> Hits:
@@ -90,8 +115,9 @@ def _folder(package: str) -> Path:
 @lru_cache
 def public_logs(*names: str) -> dict[str, Hits]:
     """Those of these names; without the invoices where they do not lie beside the checkout."""
-    logs = {"invoices": invoices, "flights": flights, "planes": planes, "verses": verses}
-    return {name: logs[name]() for name in names if name != "invoices" or RETAIL.exists()}
+    of_invoices = {"invoices": invoices, "customers": customers, "customers' days": customer_days}
+    logs = of_invoices | {"flights": flights, "planes": planes, "verses": verses}
+    return {name: logs[name]() for name in names if name not in of_invoices or RETAIL.exists()}
 
 
 def _hits(events: Iterable[list[str]], horizon: int, items_per_event: int) -> Hits:

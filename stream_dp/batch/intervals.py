@@ -12,8 +12,8 @@ the least y that is released stands for it: it is t or more, and low falls as t 
 says nothing, so low is at least y less what no noise of any of `LABELS` labels exceeds (Andrews, Kitagawa and McCloskey
 2019, "hybrid"), but for a chance of 1%.
 
-Counts are whole numbers and their noise is discrete: tails are those of the continuous law half a step further out, and
-ends are rounded outwards.
+Counts are whole numbers and their noise is discrete: tails are those of the continuous law, and ends are rounded
+outwards.
 """
 
 from collections.abc import Callable
@@ -40,21 +40,24 @@ def interval_ends(counts: Integers, sd: float, law: Law, least: int | None) -> t
     `sd`: of the noise.  `least`: from which noisy count on they were released; None if all were.
     """
     reach = _point(law, _MISSED) * sd
-    low = counts - reach
-    if least is not None and len(counts):
-        tail = _log_tail(law)
-        outer, inner = counts - _point(law, _OUTERMOST) * sd, low.copy()
-        for _ in range(_HALVINGS):
-            middle = (outer + inner) / 2
-            above = tail((counts - 0.5 - middle) / sd) - tail((least - 0.5 - middle) / sd)
-            outer, inner = (
-                np.where(above < np.log(_MISSED), one, other)
-                for one, other in ((middle, outer), (inner, middle))
-            )
-        low = outer
-    return np.maximum(0, np.floor(low)).astype(np.int64), np.maximum(0, np.ceil(counts + reach)).astype(
-        np.int64
-    )
+    low = counts - reach if least is None else lower_ends(counts, sd, law, least, _MISSED)
+    return _whole(np.floor(low)), _whole(np.ceil(counts + reach))
+
+
+def lower_ends(counts: Integers, sd: float, law: Law, least: int, missed: float) -> Reals:
+    """The counts above which the true ones lie but for a chance of `missed`, not rounded; see `interval_ends`."""
+    tail = _log_tail(law)
+    outer, inner = counts - _point(law, min(_OUTERMOST, missed)) * sd, counts - _point(law, missed) * sd
+    for _ in range(_HALVINGS):
+        middle = (outer + inner) / 2
+        above = tail((counts - middle) / sd) - tail((least - middle) / sd)
+        is_out = above < np.log(missed)
+        outer, inner = np.where(is_out, middle, outer), np.where(is_out, inner, middle)
+    return np.asarray(outer, np.float64)
+
+
+def _whole(ends: Reals) -> Integers:
+    return np.maximum(0, ends).astype(np.int64)
 
 
 def _point(law: Law, chance: float) -> float:

@@ -5,7 +5,9 @@ of first_showing.py, which is forgotten as rounds go by, until count - 1.96 sd .
 that was on show before somebody began to read, nobody can say since when: its interval has the lower end of one that
 was first shown then, with the count tau, and the upper end of one whose showing is forgotten, so it is wider.
 Where labels are found at tests, the noise of its own test is in the count of each label: see found_labels.py.
-Where labels are not kept, and for known labels, which are never tested, it is count - 1.96 sd .. count + 1.96 sd.
+Where labels are not kept, each was shown because this very count reached tau: its lower end is that of such a count
+(batch/intervals.py).  For known labels, which are never tested, and in windows without end it is
+count - 1.96 sd .. count + 1.96 sd.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dp.batch.intervals import lower_ends
 from stream_dp.counters.noise_shape import NoiseShape
 from stream_dp.releases.estimates.first_showing import Noise, noise_when_shown
 from stream_dp.releases.estimates.found_labels import noise_quantiles
@@ -46,6 +49,10 @@ def intervals(
         levels = (1 - confidence) / 2, (1 + confidence) / 2
         smallest, largest = noise_quantiles(release, shown, levels)
         return counts - largest, counts - smallest
+    if release.shown == "each-round" and release.tau is not None and release.sd > 0:
+        known = np.array([release.is_known(place) for place in range(len(counts))], np.bool_)
+        lifted = lower_ends(counts.astype(np.int64), release.sd, "normal", release.tau, (1 - confidence) / 2)
+        return np.where(known, low, lifted), high
     if not len(counts) or _shape(release) is None:
         return low, high
     shown = [showings[label] for label in release.labels]

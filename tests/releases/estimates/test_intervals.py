@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.intervals import checked, release_of
 from stream_dp.counters import MECHANISMS
-from stream_dp.releases.estimates.intervals import rank_ranges, whole_intervals
+from stream_dp.releases.estimates.intervals import intervals, rank_ranges, whole_intervals
 from stream_dp.releases.estimates.showings import Showings
 from stream_dp.releases.whole import WholeReleases
 from stream_dp.releases.whole_release import WholeRelease
@@ -162,3 +162,25 @@ def test_ranks_that_intervals_leave_open(found: list[tuple[int, int]]) -> None:
         assert best[place] == 1 + sum(low > high[place])
         assert worst[place] == sum(high >= low[place])
         assert 1 <= best[place] <= worst[place] <= len(found)
+
+
+def test_a_label_that_this_round_alone_shows_has_the_noise_that_lifted_it() -> None:
+    """Of labels near tau those are shown whose noise is high; count +- 1.96 sd holds hardly more than half of them."""
+    draw, sd, tau = np.random.default_rng(7), 20.0, 200
+    true = np.repeat([140, 170, 200, 400], 2_000)
+    counts = np.rint(true + draw.normal(0, sd, len(true))).astype(int)
+    seen = np.flatnonzero(counts >= tau)
+    one = replace(
+        plain_release(5, {f"{place:05}": int(counts[place]) for place in seen}),
+        shown="each-round",
+        sd=sd,
+        tau=tau,
+    )
+    low, high = intervals(one, {})
+    inside = (low <= true[seen]) & (true[seen] <= high)
+    plain = np.abs(counts[seen] - true[seen]) <= 1.96 * sd
+    assert plain[true[seen] <= 170].mean() < 0.7
+    assert inside[true[seen] <= 170].mean() > 0.95
+    assert inside.mean() == pytest.approx(0.96, abs=0.015)
+    never_tested = replace(one, since=[0] * len(seen))
+    assert intervals(never_tested, {})[0] == pytest.approx(counts[seen] - 1.96 * sd, abs=0.1)
