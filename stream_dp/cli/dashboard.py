@@ -15,6 +15,7 @@ import typer
 
 from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake, sentence
+from stream_dp.cli.statement_page import html
 from stream_dp.config.connections import kafka_options
 from stream_dp.config.reading import load_settings
 from stream_dp.config.settings import Settings
@@ -112,7 +113,6 @@ def dashboard(
 def statement_of_operators(settings: Settings) -> Callable[[], str]:
     """What writes the statement of a stream, made anew each time."""
     from stream_dp.cli.statement import statement_of  # it loads Redis, which nobody else's page may
-    from stream_dp.cli.statement_page import html
 
     def written() -> str:
         try:

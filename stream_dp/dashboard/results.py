@@ -5,19 +5,20 @@ field is not shown.
 """
 
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from stream_dp.events.event import LONGEST_LABEL
-from stream_dp.jobs.bounds import MOST_ITEMS
-from stream_dp.jobs.request import Unit
-from stream_dp.jobs.result import counts_what
 from stream_dp.privacy.share import Part, Share
+from stream_dp.privacy.wording import sampled
 
 MOST_LABELS = 200
 LONGEST_TEXT = 2_000
 """Of the texts of a result, which say what was asked for and what is guaranteed."""
+
+_MOST_ITEMS = 1_000_000
+"""No job counts more items of a user."""
 
 _LARGEST = 2**53
 """In either direction; browsers know no larger whole number."""
@@ -136,7 +137,7 @@ def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:
 
 
 class _Bound(msgspec.Struct, frozen=True):
-    items_per_user: Annotated[int, msgspec.Meta(ge=1, le=MOST_ITEMS)] | None = None
+    items_per_user: Annotated[int, msgspec.Meta(ge=1, le=_MOST_ITEMS)] | None = None
     part_counted: Part | None = None
 
 
@@ -145,7 +146,7 @@ class _Counted(msgspec.Struct, frozen=True):
 
     counts: list[int]
     parameters: _Bound
-    unit: Unit
+    unit: Literal["user", "event"]
     over_cap: Share | None = None
 
 
@@ -154,7 +155,10 @@ def _counted(found: dict[str, Any]) -> str | None:
         told = msgspec.convert(found, _Counted)
     except msgspec.ValidationError:
         return None
-    return counts_what(told.unit, msgspec.structs.asdict(told.parameters), told.over_cap)
+    most, over = told.parameters.items_per_user, told.over_cap
+    if most is None:
+        return None
+    return sampled(told.unit, most, None if over is None else over.percent, told.parameters.part_counted)
 
 
 def _cost(cost: object) -> dict[str, float]:

@@ -118,12 +118,6 @@ def is_at(barrier: Barrier, offset: int, value: bytes | None) -> bool:
     return offset + 1 == barrier.next_offset and found is not None and _digest(found) == barrier.digest
 
 
-def bears(barrier: Barrier, previous: Barrier, tag: str) -> bool:
-    """Whether the record of `barrier`, which follows `previous`, bears this tag."""
-    said = barrier.number, barrier.due, barrier.answered, barrier.offsets, barrier.repeated
-    return _digest(BarrierRecord(*said, previous.digest, tag)) == barrier.digest
-
-
 class BarrierChain:
     """One chain of barriers, followed from `last` on, the one that counted last."""
 
