@@ -1,6 +1,6 @@
 """The dashboard in a real browser: it shows what the topic says, and goes on after a restart."""
 
-from math import ceil, floor
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 import stream_dp
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
+from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.release import TestRecord as FoundBy
 from tests.dashboard.chromium import complaints, size
 from tests.dashboard.page import (
@@ -117,7 +118,8 @@ def test_bars_and_threshold_line_stand_where_the_numbers_say(
     wait_for(browser, lambda: browser.execute_script("return document.getAnimations().length") == 0)
     scale = float(text(browser, "axis-end").replace(",", ""))
     assert scale >= 1_000 + 1.96 * shown.sd
-    for row, count in zip(browser.find_elements(By.CSS_SELECTOR, "#rows tr"), shown.counts, strict=True):
+    rows = browser.find_elements(By.CSS_SELECTOR, "#rows tr")
+    for row, count, low, high in zip(rows, shown.counts, *whole_intervals(shown), strict=True):
         track, solid, spread, tick = (
             browser.execute_script("return arguments[0].getBoundingClientRect().toJSON()", each)
             for each in (
@@ -128,7 +130,6 @@ def test_bars_and_threshold_line_stand_where_the_numbers_say(
                 ),
             )
         )
-        low, high = floor(count - 1.96 * shown.sd), ceil(count + 1.96 * shown.sd)
         assert solid["width"] / track["width"] == pytest.approx(low / scale, abs=0.003)
         assert spread["width"] / track["width"] == pytest.approx(high / scale, abs=0.003)
         assert (tick["x"] - track["x"]) / track["width"] == pytest.approx(count / scale, abs=0.003)
