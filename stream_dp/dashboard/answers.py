@@ -110,8 +110,8 @@ class Frame(Struct, kw_only=True):
 class StreamSummary(Struct, frozen=True, kw_only=True):
     """How one stream is.  `address`: where its page is, relative to the index.  The rest is as in `Frame`.
 
-    `released`: how many labels the release holds.  `largest`: the first of them.  All that is of a release is null
-    before there is one.
+    `released`: how many labels the release holds.  `largest`: the first of them.  `rounds` and `counts`: how the count
+    of the first one grew, null where it was not shown.  All that is of a release is null before there is one.
     """
 
     stream: str
@@ -123,5 +123,7 @@ class StreamSummary(Struct, frozen=True, kw_only=True):
     release: FrameRelease | None
     released: int | None
     largest: list[str]
+    rounds: list[int]
+    counts: list[int | None]
     protects: str | None
     unmetered: bool

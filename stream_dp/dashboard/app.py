@@ -207,6 +207,8 @@ class Dashboard:
         """How the stream is at this moment, for an index from which its page is at `address`."""
         view = self.reader.board.view(time.monotonic())
         release = view.release
+        largest = [] if release is None else release.largest_first().labels[:MOST_LARGEST]
+        grew = self.reader.board.series(largest[:1])
         return StreamSummary(
             stream=self.reader.stream,
             address=address,
@@ -216,7 +218,9 @@ class Dashboard:
             behind=view.behind,
             release=None if release is None else msgspec.convert(release, FrameRelease, from_attributes=True),
             released=None if release is None else len(release.labels),
-            largest=[] if release is None else release.largest_first().labels[:MOST_LARGEST],
+            largest=largest,
+            rounds=grew.rounds if largest else [],
+            counts=grew.series[0].counts if largest else [],
             protects=None if release is None else protects(release),
             unmetered=view.unmetered,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import MutableMapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
@@ -18,8 +18,12 @@ from stream_dp.dashboard.reader import Reader
 from stream_dp.notebook.page import document
 from stream_dp.notebook.widget import PageWidget, beside
 from stream_dp.releases.estimates.intervals import whole_intervals
+from stream_dp.releases.history import history
 from stream_dp.releases.release import Release
 from stream_dp.releases.windows import Span
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _API = "/api/v1/"
 _ROWS = 10  # of the table for those who see no widget
@@ -53,9 +57,10 @@ def watch(
 
 
 class LiveChart(PageWidget):
-    """What `watch` returns: display it.  `release` is the newest one."""
+    """What `watch` returns: display it.  `release` is the newest one, `history` how counts grew."""
 
     def __init__(self, kafka: Kafka, stream: str, query: list[tuple[str, str]], height: int) -> None:
+        self._stream = kafka, stream
         self._dashboard = Dashboard(Reader(kafka, f"{stream}.releases", f"{stream}.results", Board()))
         self._app = self._dashboard.app()
         self._is_open = True
@@ -67,6 +72,13 @@ class LiveChart(PageWidget):
     def release(self) -> Release | None:
         """The newest release, None before there is one."""
         return self._dashboard.reader.board.release
+
+    def history(self, **choices: Any) -> pyarrow.Table:
+        """How counts grew, as a table: see `stream_dp.history`, which takes the same choices.
+
+        chart.history(every="1h").to_pandas()
+        """
+        return history(*self._stream, **choices)
 
     def close(self) -> None:
         """Leave the broker; the picture goes."""

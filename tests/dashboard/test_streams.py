@@ -44,6 +44,8 @@ def test_the_index_says_how_each_stream_is(topics: dict[str, Topic], client: Tes
     assert (shop["state"], news["state"], other["state"]) == ("open", "no-topic", "connecting")
     assert (shop["release"]["round"], shop["released"]) == (7, 4)
     assert shop["largest"] == ["tea", "milk", "rye"]
+    assert (shop["rounds"], shop["counts"]) == ([7], [300])
+    assert (news["rounds"], news["counts"]) == ([], [])
     assert shop["protects"] == protects(made)
     assert (news["release"], news["released"], news["largest"], news["protects"]) == (None, None, [], None)
 
@@ -56,7 +58,10 @@ def test_it_tells_nothing_that_the_page_of_a_stream_does_not(
     told = client.get("/api/v1/streams").json()[0]
     frame = topics["shop"].board.release
     of_frame = {"stream", "state", "age", "delay", "behind", "release", "protects"}
-    assert told.keys() == of_frame | {"address", "released", "largest", "unmetered"}
+    assert told.keys() == of_frame | {"address", "released", "largest", "rounds", "counts", "unmetered"}
+    assert (
+        told["counts"] == client.get("/streams/shop/api/v1/history?label=tea").json()["series"][0]["counts"]
+    )
     assert frame is not None
     assert told["largest"] == frame.labels
     assert "labels" not in told["release"]

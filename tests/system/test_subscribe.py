@@ -63,6 +63,14 @@ def test_history_and_resuming(kafka: str, stream: str) -> None:
         assert (first.epoch, first.round) == expected
 
 
+def test_a_live_chart_gives_the_history_of_its_stream(kafka: str, stream: str) -> None:
+    chart = stream_dp.watch(kafka, stream)
+    found = chart.history(every=10, labels=["0"])
+    chart.close()
+    assert found.equals(stream_dp.history(kafka, stream, every=10, labels=["0"]))
+    assert found.num_rows > 3
+
+
 def test_a_subscriber_gets_what_comes_later(kafka: str, stream: str) -> None:
     with stream_dp.subscribe(kafka, stream) as subscription:
         assert next(subscription).round == 20

@@ -1,6 +1,6 @@
 /* Elements of the page.  Labels are text that strangers wrote: they reach the page through textContent only. */
 
-export const SVG = "http://www.w3.org/2000/svg";
+const SVG = "http://www.w3.org/2000/svg";
 
 export function $(id) {
   return document.getElementById(id);
@@ -15,6 +15,14 @@ export function element(tag, text = "", name = "") {
 
 export function isolated(label) {
   return element("bdi", label);
+}
+
+/* A picture of one path. */
+export function drawing(viewBox) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", viewBox);
+  svg.appendChild(document.createElementNS(SVG, "path"));
+  return svg;
 }
 
 export function quiet(text) {

@@ -1,9 +1,10 @@
 /* The rows of the table: made once for each label that is visible, and filled anew with every release. */
 
 import { isFresh } from "./arrivals.js";
-import { SVG, element, isolated, put } from "./dom.js";
+import { drawing, element, isolated, put } from "./dom.js";
 import { whole } from "./format.js";
 import { places } from "./places.js";
+import { sparkline } from "./sparks.js";
 import { ranked, view } from "./state.js";
 import { isWindowSilent, moved, start } from "./windows.js";
 
@@ -33,21 +34,12 @@ export function newRow(label, togglePin) {
   cell("count", row.move, row.count);
   row.interval = cell("interval");
   row.total = cell("total");
-  row.trend = drawing("0 0 100 24");
-  row.trend.setAttribute("preserveAspectRatio", "none");
-  row.trend.setAttribute("role", "img");
+  row.trend = sparkline();
   row.path = row.trend.firstChild;
   cell("trend", row.trend);
   row.pin = pinButton(label, togglePin);
   cell("pin", row.pin);
   return row;
-}
-
-function drawing(viewBox) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", viewBox);
-  svg.appendChild(document.createElementNS(SVG, "path"));
-  return svg;
 }
 
 function pinButton(label, togglePin) {

@@ -4,6 +4,7 @@ import { say } from "./announcer.js";
 import { $, element, isolated, put } from "./dom.js";
 import { ago, when, whole } from "./format.js";
 import { ask } from "./server.js";
+import { inWords, spark, sparkline } from "./sparks.js";
 import { stateOf } from "./states.js";
 import { nextTheme, restoreTheme } from "./theme.js";
 
@@ -51,12 +52,15 @@ function made({ stream, address }) {
     facts.append(pair);
   }
   part.largest = element("p", "", "quiet largest");
+  part.trend = sparkline();
+  const line = element("div", "", "trend");
+  line.append(part.trend);
   part.note = element("p", "", "quiet");
   part.protects = element("p", "", "protects");
   part.sentence = element("a");
   part.sentence.href = `${address}protection.html`;
   part.protects.append(part.sentence);
-  card.append(head, facts, part.largest, part.note, part.protects);
+  card.append(head, facts, part.largest, line, part.note, part.protects);
   cards.set(stream, part);
   $("streams").append(card);
   return part;
@@ -79,6 +83,8 @@ function fill(part, each) {
   put(part.round, whole(release.round));
   part.round.title = release.horizon === null ? `the last ${whole(release.window)} rounds` : `of ${whole(release.horizon)}, epoch ${release.epoch}`;
   drawLargest(part.largest, each.largest);
+  part.trend.firstChild.setAttribute("d", spark(each.rounds, each.counts));
+  part.trend.setAttribute("aria-label", `Most frequent label, ${inWords(each.counts, whole)}`);
   put(part.sentence, protects);
 }
 

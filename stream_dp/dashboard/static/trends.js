@@ -4,6 +4,7 @@ import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
 import { ask } from "./server.js";
+import { inWords, spark } from "./sparks.js";
 import { changed, heard, steps, view } from "./state.js";
 
 const TREND_MS = 2000, LONGEST_QUESTION = 8000, MOST_LABELS = 100;
@@ -70,17 +71,7 @@ export function questions(labels) {
 function drawTrend(label) {
   if (!rows.has(label)) return;
   const { rounds } = steps, counts = (trends.get(label)?.counts || []).filter((_, index) => rounds[index] <= end);
-  const last = rounds[counts.length - 1] || 1, largest = Math.max(1, ...counts);
-  let path = "", pen = "M", from = null, to = null;
-  counts.forEach((count, index) => {
-    if (count === null) { pen = "M"; return; }
-    const point = `${(100 * rounds[index] / last).toFixed(1)} ${(22 - 20 * Math.max(0, count) / largest).toFixed(1)}`;
-    path += pen === "M" ? `M${point}h0` : `L${point}`;  // h0: a point between two gaps is a dot
-    pen = "L";
-    from ??= count;
-    to = count;
-  });
   const row = rows.get(label);
-  row.path.setAttribute("d", path);
-  row.trend.setAttribute("aria-label", from === null ? "no earlier releases" : `from ${whole(from)} to ${whole(to)}`);
+  row.path.setAttribute("d", spark(rounds, counts));
+  row.trend.setAttribute("aria-label", inWords(counts, whole));
 }

@@ -28,6 +28,8 @@ return [...document.querySelectorAll("#streams > li")].map(each => ({
   badge: each.querySelector(".badge").textContent,
   facts: [...each.querySelectorAll("dd")].map(found => found.textContent),
   largest: each.querySelector(".largest").textContent,
+  trend: each.querySelector(".trend svg").getAttribute("aria-label"),
+  line: each.querySelector(".trend path").getAttribute("d"),
   sentence: each.querySelector(".protects").textContent,
 }))
 """
@@ -92,6 +94,8 @@ def test_the_index_shows_how_each_stream_is(two: Two, browser: Chrome) -> None:
     assert drinks["facts"][1:] == ["4", "7"]  # type: ignore[index]  # labels released, and the round
     assert places["facts"][1:] == ["30", "12"]  # type: ignore[index]
     assert drinks["largest"] == "Most frequent: tea, milk, chai"
+    assert drinks["trend"] == "Most frequent label, from 900 to 900"
+    assert str(drinks["line"]).startswith("M100.0 2.0")
     assert drinks["sentence"] == places["sentence"] == SENTENCE
     write(two.drinks, release(8, {"tea": 900}))
     wait_for(browser, lambda: [card["facts"][1:] for card in cards(browser)][:1] == [["1", "8"]])  # type: ignore[index]
