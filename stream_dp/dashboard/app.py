@@ -138,20 +138,30 @@ class Dashboard:
         self, at: int | datetime, epoch: int | None, answer: Callable[[Release], Response]
     ) -> Response:
         """What a release of the past gives; both are found in a thread."""
+
+        def look() -> Response:
+            found = self.reader.archive.find(at, epoch)
+            if found is not None:
+                return answer(found)
+            what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
+            of = "" if epoch is None else f" of epoch {epoch}"
+            return _problem(404, f"the topic does not hold {what}{of}")
+
+        return await self._in_turn(look)
+
+    async def _in_turn(self, look: Callable[[], Response]) -> Response:
+        """What a look at servers gives, in a thread, if not too many wait for theirs."""
         if self._lookups >= _MOST_LOOKUPS:
             return _problem(503, "too many questions at once: ask again in a moment")
         self._lookups += 1
         try:
-            found = await run_in_threadpool(self.reader.archive.find, at, epoch)
-            if found is not None:
-                return await run_in_threadpool(answer, found)
+            return await run_in_threadpool(look)
         except (KafkaError, LogRefused) as failure:
             return _unread(failure)
+        except NoStatement as reason:
+            return _problem(503, str(reason))
         finally:
             self._lookups -= 1
-        what = f"a release of {f'round {at}' if isinstance(at, int) else at.isoformat()} or before"
-        of = "" if epoch is None else f" of epoch {epoch}"
-        return _problem(404, f"the topic does not hold {what}{of}")
 
     def _released(self, release: Release) -> Response:
         """A release by count, its 95% intervals and totals, and what it guarantees in words."""
@@ -184,16 +194,8 @@ class Dashboard:
             return json_answer(self.reader.board.series(labels))
         if epoch > newest.epoch:
             return _problem(404, f"epoch {epoch} has not begun: the newest is {newest.epoch}")
-        if self._lookups >= _MOST_LOOKUPS:
-            return _problem(503, "too many questions at once: ask again in a moment")
-        self._lookups += 1
-        try:
-            found = await run_in_threadpool(self.earlier.history, newest.nonce, epoch)
-        except (KafkaError, LogRefused) as failure:
-            return _unread(failure)
-        finally:
-            self._lookups -= 1
-        return json_answer(found.series(labels))
+        nonce, number = newest.nonce, epoch
+        return await self._in_turn(lambda: json_answer(self.earlier.history(nonce, number).series(labels)))
 
     async def results(self, _: Request) -> Response:
         """The results of one-shot jobs, newest first."""
@@ -257,17 +259,9 @@ class Dashboard:
 
     async def statement(self, _: Request) -> Response:
         """What the stream guarantees, and what is spent and left, for those who run it."""
-        assert self._statement is not None
-        if self._lookups >= _MOST_LOOKUPS:
-            return _problem(503, "too many questions at once: ask again in a moment")
-        self._lookups += 1
-        try:
-            page = await run_in_threadpool(self._statement)
-        except NoStatement as reason:
-            return _problem(503, str(reason))
-        finally:
-            self._lookups -= 1
-        return HTMLResponse(page, headers={"Cache-Control": "no-store"})
+        write = self._statement
+        assert write is not None
+        return await self._in_turn(lambda: HTMLResponse(write(), headers={"Cache-Control": "no-store"}))
 
     async def alive(self, _: Request) -> Response:
         """That this process answers."""
