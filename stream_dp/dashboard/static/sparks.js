@@ -1,6 +1,7 @@
 /* How a count grew, as a line in a box of 100 by 24. */
 
 import { drawing } from "./dom.js";
+import { whole } from "./format.js";
 
 export function sparkline() {
   const made = drawing("0 0 100 24");
@@ -23,7 +24,7 @@ export function spark(rounds, counts) {
 }
 
 /* What it says to whoever does not see it. */
-export function inWords(counts, whole) {
+export function inWords(counts) {
   const known = counts.filter((count) => count !== null);
   return known.length ? `from ${whole(known[0])} to ${whole(known.at(-1))}` : "no earlier releases";
 }

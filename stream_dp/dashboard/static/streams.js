@@ -84,7 +84,7 @@ function fill(part, each) {
   part.round.title = release.horizon === null ? `the last ${whole(release.window)} rounds` : `of ${whole(release.horizon)}, epoch ${release.epoch}`;
   drawLargest(part.largest, each.largest);
   part.trend.firstChild.setAttribute("d", spark(each.rounds, each.counts));
-  part.trend.setAttribute("aria-label", `Most frequent label, ${inWords(each.counts, whole)}`);
+  part.trend.setAttribute("aria-label", `Most frequent label, ${inWords(each.counts)}`);
   put(part.sentence, protects);
 }
 

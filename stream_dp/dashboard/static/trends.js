@@ -1,6 +1,5 @@
 /* Sparklines: fetched for the visible rows, and again when the server's history has grown. */
 
-import { whole } from "./format.js";
 import { chosen } from "./pins.js";
 import { rows } from "./rows.js";
 import { ask } from "./server.js";
@@ -73,5 +72,5 @@ function drawTrend(label) {
   const { rounds } = steps, counts = (trends.get(label)?.counts || []).filter((_, index) => rounds[index] <= end);
   const row = rows.get(label);
   row.path.setAttribute("d", spark(rounds, counts));
-  row.trend.setAttribute("aria-label", inWords(counts, whole));
+  row.trend.setAttribute("aria-label", inWords(counts));
 }
