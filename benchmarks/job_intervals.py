@@ -70,7 +70,7 @@ def main(console: Console) -> None:
     lines = []
     for name, rows in logs():
         for asked in ASKED:
-            cells = [f"{told}" for epsilon in EPSILONS for told in [_cell(*held(rows, asked, epsilon))]]
+            cells = [_cell(*held(rows, asked, epsilon)) for epsilon in EPSILONS]
             lines.append([name, str(asked), *cells])
             console.print(" ".join(lines[-1]), highlight=False)
     head = ["log", "mechanism", *(f"epsilon {epsilon:g}" for epsilon in EPSILONS)]

@@ -40,6 +40,12 @@ class Outcome:
             return replace(self, items=self.items[:most])
         return replace(self, items=self.items[:most], counts=self.counts[:most], least=int(self.counts[most]))
 
+    def columns(self) -> dict[str, list[int] | None]:
+        """`counts` and their 95% intervals, `low` to `high`, as lists; each None if there are none."""
+        counts, ends = self.counts, self.ends
+        low, high = (None, None) if ends is None else (end.tolist() for end in ends)
+        return {"counts": None if counts is None else counts.tolist(), "low": low, "high": high}
+
     @property
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """The ends of the counts' 95% intervals, each int64 of shape (n,); None where there are no counts."""

@@ -343,7 +343,7 @@ def rule_of(report: dict[str, Any]) -> str:
     alone = "If there is only one charge, its own exact guarantee counts where it is smaller."
     if report["budget"] is None:
         return f"{over} {alone} No budget is set, so what is unmetered is charged without a limit."
-    return f"{over} {_fits(report['rule'], report['budget'])} {alone}"
+    return f"{over} {_PLAINLY} {_fits(report['rule'], report['budget'])} {alone}"
 
 
 _PLAINLY = (
@@ -357,11 +357,11 @@ def _fits(rule: str, budget: dict[str, Any]) -> str:
     own = f"the sum of their own deltas is at most {budget['charged_delta']:.4g}"
     if rule == "basic":
         return (
-            f"{_PLAINLY} They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
+            f"They fit while their own epsilons add up to at most {budget['epsilon']:g} and {own}: "
             "the first charge left nothing of delta for a better sum."
         )
     return (
-        f"{_PLAINLY} They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
+        f"They fit while {own}, and one of these two also holds: their pure epsilons add up to at most "
         f"{budget['epsilon']:g}, or all of them together tell no more than one Gaussian of rho {budget['rho']:.4g}. "
         "The first charge fixes how delta is shared between these."
     )

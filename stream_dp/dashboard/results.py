@@ -155,10 +155,8 @@ def _counted(found: dict[str, Any]) -> str | None:
         told = msgspec.convert(found, _Counted)
     except msgspec.ValidationError:
         return None
-    most, over = told.parameters.items_per_user, told.over_cap
-    if most is None:
-        return None
-    return sampled(told.unit, most, None if over is None else over.percent, told.parameters.part_counted)
+    bound = told.parameters
+    return sampled(told.unit, bound.items_per_user, told.over_cap, bound.part_counted)
 
 
 def _cost(cost: object) -> dict[str, float]:

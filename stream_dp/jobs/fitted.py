@@ -47,9 +47,9 @@ EDGES = (1, 2, 3, 4, 6, 11, 31, 51, 101, 301)
 _HELD = (1.0, 2.0, 3.0, 4.4, 7.4, 17.0, 39.0, 71.0, 165.0, 450.0)
 """How many items a user of each bin is taken to hold."""
 
-_BOUNDS = tuple(
-    edge - 1 for edge in EDGES[1:]
-)  # so the estimate says how many users hold more than any of them
+_BOUNDS = tuple(edge - 1 for edge in EDGES[1:])
+"""So the estimate says how many users hold more than any of them."""
+
 _PURE_BOUNDS = _BOUNDS[:3]
 _STAGED_BOUNDS = (30, 50, 100)
 _UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
@@ -260,13 +260,13 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
     return min(counted, key=lambda each: abs(each.chosen["items_per_user"] - items_per_user))
 
 
-def _bounded(first: float, branches: Sequence[Branch], bound: int, k: int = 0) -> Fitted:
+def _bounded(first: float, branches: Sequence[Branch], bound: int) -> Fitted:
     """For users who count with so many items: two bins, because nothing is chosen by the estimate.
 
     Which branch needs the fewest users for a label is public.
     """
     least = min(branches, key=lambda each: each.needed)
-    return Fitted(first, [least], least, k, (1, bound + 1), ())
+    return Fitted(first, [least], least, edges=(1, bound + 1), held=())
 
 
 def _histogram(epsilon: float, delta: float, pure: bool, bound: int | None) -> Calibrated:
@@ -284,7 +284,7 @@ def _top_k(epsilon: float, delta: float, k: int, kbar: int, pure: bool, bound: i
     fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
     counted = _sampled("top-k", fixed, pure, bound)
     if bound is not None:
-        return _bounded(first, counted, bound, k).calibrated(epsilon, delta)
+        return _bounded(first, counted, bound).calibrated(epsilon, delta)
     ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
     usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
     if ordered.needed <= _SAMPLED * usual.needed:

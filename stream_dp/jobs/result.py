@@ -115,11 +115,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def counts_what(unit: Unit | None, parameters: dict[str, Any], over_cap: Share | None) -> str | None:
     """See `JobResult.counts_what`."""
-    most = parameters.get("items_per_user")
-    if most is None:
-        return None
-    over = None if over_cap is None else over_cap.percent
-    return sampled(unit or "user", most, over, parameters.get("part_counted"))
+    return sampled(unit or "user", parameters.get("items_per_user"), over_cap, parameters.get("part_counted"))
 
 
 _DECODER = msgspec.json.Decoder(JobResult)
@@ -193,16 +189,13 @@ def done(
     request: JobRequest, calibrated: Calibrated, cost: ResultCost, found: Outcome, labels: list[str]
 ) -> JobResult:
     """The result of a job that released `found`."""
-    low, high = (None, None) if found.ends is None else (end.tolist() for end in found.ends)
     return msgspec.structs.replace(
         of_request(request, "done"),
         parameters=_short(calibrated.parameters | found.chosen),
         cost=cost,
         guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,
-        counts=None if found.counts is None else found.counts.tolist(),
-        low=low,
-        high=high,
+        **found.columns(),
         sd=found.sd,
         rank=found.rank,
         bottom=found.bottom,

@@ -201,18 +201,17 @@ def _run(
     queries, labels = columns_of(names) if query else (None, names)
     parameters = calibrated.parameters | found.chosen
     return Answer(
-        labels,
-        None if found.counts is None else found.counts.tolist(),
-        found.sd,
-        found.rank,
-        found.bottom,
-        mechanism,
-        parameters,
-        guarantee(unit, calibrated),
-        queries,
-        found.over_cap,
-        None if found.counts is None else counts_what(unit, parameters, found.over_cap),
-        *((None, None) if found.ends is None else (end.tolist() for end in found.ends)),
+        labels=labels,
+        **found.columns(),
+        sd=found.sd,
+        rank=found.rank,
+        bottom=found.bottom,
+        mechanism=mechanism,
+        parameters=parameters,
+        guarantee=guarantee(unit, calibrated),
+        queries=queries,
+        over_cap=found.over_cap,
+        counts_what=None if found.counts is None else counts_what(unit, parameters, found.over_cap),
     )
 
 

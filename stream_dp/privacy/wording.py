@@ -2,6 +2,8 @@
 
 from math import ceil, exp, expm1, log, log10
 
+from stream_dp.privacy.share import Share
+
 UNMETERED = (
     " UNMETERED: the source had no budget when this was charged, so nothing bounds what all releases from it reveal "
     "together."
@@ -134,18 +136,22 @@ left out.'
     return f"Counts the first {first} of {whose}; {more}what comes after is left out."
 
 
-def sampled(unit: str, most: int, over: str | None = None, part: float | None = None) -> str:
-    """What the counts of a job leave out.  `over`: which share of the units has more; `part`: what is counted of all.
+def sampled(unit: str, most: int | None, over: Share | None = None, part: float | None = None) -> str | None:
+    """What the counts of a job leave out of units with more than `most` items; None if it is nothing.
 
-    >>> sampled("user", 16, "45% (44% to 46%)")
+    `over`: which share of the units has more; `part`: what is counted of all that they hold.
+
+    >>> sampled("user", 16, Share(0.4512, 0.4432, 0.4501))
     'Every user counts with at most 16 items, a random choice if there are more, as 45% (44% to 46%) of the users \
 have. Intervals do not cover what that leaves out.'
     >>> sampled("user", 1, part=0.62)
     'Every user counts with at most 1 item, a random choice if there are more. Intervals do not cover what that leaves \
 out: about 62% of what they hold is counted.'
     """
+    if most is None:
+        return None
     items = "1 item" if most == 1 else f"{most:,} items"
-    more = "" if over is None else f", as {over} of the {_MANY[unit]} have"
+    more = "" if over is None else f", as {over.percent} of the {_MANY[unit]} have"
     counted = "" if part is None else f": about {part:.0%} of what they hold is counted"
     return (
         f"Every {unit} counts with at most {items}, a random choice if there are more{more}. Intervals do not cover "

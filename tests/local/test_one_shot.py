@@ -133,10 +133,9 @@ def test_what_users_hold_decides_what_is_fitted() -> None:
 
 
 def test_an_answer_says_what_its_counts_leave_out() -> None:
+    """Of 20,000 users 9,000 hold four items, and the others two."""
     users = np.repeat(np.arange(20_000), 4)
-    kept = (np.tile(np.arange(4), 20_000) < 2) | (
-        users < 9_000
-    )  # of 20,000 users 9,000 hold four items, others two
+    kept = (np.tile(np.arange(4), 20_000) < 2) | (users < 9_000)
     columns = {"user": users[kept].astype(str), "item": np.tile(np.array([*"abcd"]), 20_000)[kept]}
     found = stream_dp.histogram(columns, items_per_user=2, epsilon=2)
     assert found.over_cap is not None

@@ -50,7 +50,7 @@ def intervals(
         smallest, largest = noise_quantiles(release, shown, levels)
         return counts - largest, counts - smallest
     if release.shown == "each-round" and release.tau is not None and release.sd > 0:
-        known = np.array([release.is_known(place) for place in range(len(counts))], np.bool_)
+        known = np.array(release.since or release.epoch) < release.epoch
         lifted = lower_ends(counts.astype(np.int64), release.sd, "normal", release.tau, (1 - confidence) / 2)
         return np.where(known, low, lifted), high
     if not len(counts) or _shape(release) is None:
