@@ -142,11 +142,11 @@ def sampled(unit: str, most: int | None, over: Share | None = None, part: float 
     `over`: which share of the units has more; `part`: what is counted of all that they hold.
 
     >>> sampled("user", 16, Share(0.4512, 0.4432, 0.4501))
-    'Every user counts with at most 16 items, a random choice if there are more, as 45% (44% to 46%) of the users \
+    'Every user counts with at most 16 items, a choice of them if there are more, as 45% (44% to 46%) of the users \
 have. Intervals do not cover what that leaves out.'
     >>> sampled("user", 1, part=0.62)
-    'Every user counts with at most 1 item, a random choice if there are more. Intervals do not cover what that leaves \
-out: about 62% of what they hold is counted.'
+    'Every user counts with at most 1 item, a choice of them if there are more. Intervals do not cover what that \
+leaves out: about 62% of what they hold is counted.'
     """
     if most is None:
         return None
@@ -154,7 +154,7 @@ out: about 62% of what they hold is counted.'
     more = "" if over is None else f", as {over.percent} of the {_MANY[unit]} have"
     counted = "" if part is None else f": about {part:.0%} of what they hold is counted"
     return (
-        f"Every {unit} counts with at most {items}, a random choice if there are more{more}. Intervals do not cover "
+        f"Every {unit} counts with at most {items}, a choice of them if there are more{more}. Intervals do not cover "
         f"what that leaves out{counted}."
     )
 

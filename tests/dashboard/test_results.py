@@ -56,7 +56,9 @@ def test_counts_say_what_they_leave_out_in_a_form_that_is_known() -> None:
     found = read(**fields)
     assert found is not None
     [note] = found.notes
-    assert "at most 2 items, a random choice if there are more, as 45% (44% to 46%) of the users have" in note
+    assert (
+        "at most 2 items, a choice of them if there are more, as 45% (44% to 46%) of the users have" in note
+    )
     for strange in (
         {"parameters": {"items_per_user": "x" * 10_000}},
         {"over_cap": {"value": "0.4"}},

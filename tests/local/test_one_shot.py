@@ -142,7 +142,7 @@ def test_an_answer_says_what_its_counts_leave_out() -> None:
     assert found.over_cap.low < 0.45 < found.over_cap.high < found.over_cap.low + 0.02
     assert found.counts_what is not None
     assert found.counts_what.startswith(
-        "Every user counts with at most 2 items, a random choice if there are more, as 45% (4"
+        "Every user counts with at most 2 items, a choice of them if there are more, as 45% (4"
     )
     table = found.to_arrow()
     assert table.column_names == ["label", "count", "low", "high"]

@@ -102,7 +102,8 @@ def test_people_are_told_what_no_interval_covers_and_operators_what_was_left_out
     assert ran.exit_code == 0, ran.output
     told = " ".join(ran.stdout.split())
     assert re.search(
-        r"counts with at most \d+ items, a random choice if there are more, as \d+% \(\d+% to \d+%\) of", told
+        r"counts with at most \d+ items, a choice of them if there are more, as \d+% \(\d+% to \d+%\) of",
+        told,
     ), told
     assert re.search(r"about \d+% of what they hold is counted", told), told
     assert "malformed ones (private numbers)" in ran.stderr
