@@ -47,13 +47,15 @@ def fitted_cases() -> Iterator[OneShotCase]:
     for job, name, mechanisms in _FITTED:
         yield _fitted_case(job, name, mechanisms, 1.0, 2.0)
     yield _told_share(1.0, 2.0, 3.0)
+    yield _told_share(1.0, 2.0, 3.0, bins=["a", "c"])
 
 
 def fitted_wrongly() -> Iterator[OneShotCase]:
     job, name, mechanisms = _FITTED[-1]
     truth = "the branch is chosen by true sizes", _true_sizes
     yield _fitted_case(job, name, mechanisms, 1.0, 2.0, *truth)
-    yield _told_share(1.0, 2.0, 2.0, "the share over the cap, which nothing pays for")
+    for bins in (None, ["a", "c"]):
+        yield _told_share(1.0, 2.0, 2.0, "the share over the cap, which nothing pays for", bins)
     every = "users count once for each item", _once_an_item
     yield _fitted_case(job, name, mechanisms, 2.0, 0.5, *every)
 
@@ -73,10 +75,13 @@ def _fitted_case(
     return OneShotCase(f"{job} {name}", first + rest, _DELTA, worst, broken)
 
 
-def _told_share(first: float, rest: float, promised: float, broken: str = "") -> OneShotCase:
+def _told_share(
+    first: float, rest: float, promised: float, broken: str = "", bins: list[str] | None = None
+) -> OneShotCase:
     """A bound that is given: whoever sees the share sees no more than the noisy numbers, so these are released here."""
-    branch = _small("histogram", ("gaussian",), first, rest).branches[0]
-    fitted = Fitted(first, [branch], branch, 0, _EDGES, ())
+    mechanism, known = ("gaussian", {}) if bins is None else ("known-gaussian", {"bins": bins})
+    branch = _small("histogram", (mechanism,), first, rest, **known).branches[0]
+    fitted = Fitted(first, [branch], branch, 0, _EDGES, (), bins)
 
     def worst() -> float:
         return max(
@@ -109,11 +114,11 @@ def _product_delta(one: _Seen, other: _Seen, epsilon: float) -> float:
     )
 
 
-def _small(job: JobName, mechanisms: tuple[str, ...], first: float, rest: float) -> Fitted:
+def _small(job: JobName, mechanisms: tuple[str, ...], first: float, rest: float, **known: Any) -> Fitted:
     """With two bins, and a branch of each mechanism: which one is chosen depends on how many users hold two items."""
-    fixed: dict[str, Any] = {"epsilon": rest, "delta": _DELTA} | (
-        {"k": 1, "kbar": 1} if job == "top-k" else {}
-    )
+    fixed: dict[str, Any] = {"epsilon": rest, "delta": _DELTA, **known}
+    if job == "top-k":
+        fixed |= {"k": 1, "kbar": 1}
     bounds: dict[str, dict[str, int]] = {
         "gumbel": {},
         "greedy": {"tokens": 1},

@@ -10,7 +10,7 @@ from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import progress_bar, spaced, steps_bar
 from stream_dp.config.file_kinds import KINDS
-from stream_dp.jobs.comparison import Finds, Question, best
+from stream_dp.jobs.comparison import Finds, Question, best, bound_of_most
 from stream_dp.jobs.file_rows import read_file
 from stream_dp.jobs.request import BadRequest, JobName, Source, Unit
 from stream_dp.jobs.rows import RowCollector, Rows
@@ -41,10 +41,10 @@ def advise(
 ) -> None:
     """Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.
 
-    Every mechanism runs with its defaults and with each bound on the items of a user, and the last line says how far
-    the default is from the best of them. What is printed is compared with
-    the true counts: on private data it has no guarantee at all. Take a public log that resembles yours, or one that you
-    made up.
+    Every mechanism runs with its defaults and with each bound on the items of a user, also with the least one that at
+    most a tenth of the users exceed. The last line says how far the default is from the best of them. What is printed
+    is compared with the true counts: on private data it has no guarantee at all. Take a public log that resembles
+    yours, or one that you made up.
 
     [bold]Examples[/]
 
@@ -55,10 +55,13 @@ def advise(
     options.require_public(public, "advise")
     question = Question(job, epsilon, delta, k)
     try:
-        requests = question.requests(options.numbers(items_per_user, int, "--items-per-user"))
+        bounds = options.numbers(items_per_user, int, "--items-per-user")
+        question.requests(bounds)
         rows = _rows(file, user, item, unit, hidden=as_json)
         if not len(rows):
             raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
+        bound = bound_of_most(rows)
+        requests = question.requests([*bounds, bound])
         with steps_bar("Running", len(requests) * runs, hidden=as_json) as step:
             found = [question.finds(rows, request, runs, done=step) for request in requests]
         most = best(found)
@@ -67,9 +70,10 @@ def advise(
     [default] = [each for each in found if each.is_default]
     if as_json:
         told = {"job": job, "epsilon": epsilon, "delta": delta, "runs": runs, "best": most, "found": found}
+        told |= {"bound_of_most": bound}
         typer.echo(msgspec.json.encode(told).decode())
         return
-    _print(question, found, default, most, runs)
+    _print(question, found, default, most, runs, bound)
 
 
 def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: bool) -> Rows:
@@ -79,7 +83,9 @@ def _rows(file: str, user: str | None, item: str | None, unit: Unit, hidden: boo
     return collector.rows()
 
 
-def _print(question: Question, found: list[Finds], default: Finds, most: Finds, runs: int) -> None:
+def _print(
+    question: Question, found: list[Finds], default: Finds, most: Finds, runs: int, bound: int
+) -> None:
     """The best first."""
     top = question.job == "top-k"
     titles = ["labels", *([f"of the top {question.k}"] if top else []), "error", "over the bound"]
@@ -97,6 +103,10 @@ def _print(question: Question, found: list[Finds], default: Finds, most: Finds, 
         f"\nFrom {runs} {'run' if runs == 1 else 'runs'} each. error: median relative error of the counts, against the "
         "true ones. over the bound: the users who hold more than --items-per-user, of whose items a sample counts."
     )
+    if question.job != "set-union":
+        console.print(
+            f"If counts matter most: --items-per-user {bound} is the least bound that at most a tenth of users exceed."
+        )
     if default.score >= most.score:
         console.print("Nothing here finds more than the default.")
     else:

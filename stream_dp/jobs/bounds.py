@@ -31,7 +31,7 @@ def check(given: Mapping[str, Any]) -> None:
     if given.get("kbar", MOST_ITEMS) < given.get("k", 1):
         raise ValueError(f"k = {given['k']} asks for more than the kbar = {given['kbar']} items: raise kbar.")
     for name, each in (("bins", "label"), ("examples", "example")):
-        if name in given:
+        if given.get(name) is not None:
             check_size(name, len(given[name]))
             if len(set(given[name])) != len(given[name]):
                 raise ValueError(f"{name} must name each {each} once.")

@@ -134,6 +134,11 @@ def recall(found: Outcome, true: NDArray[np.int64], k: int) -> float:
     return min(len(top), len(held)) / len(held)
 
 
+def bound_of_most(rows: Rows) -> int:
+    """The least bound that at most a tenth of the users exceed; `rows` are not empty."""
+    return int(np.quantile(np.diff(rows.baskets().starts), 0.9, method="inverted_cdf"))
+
+
 def _over(rows: Rows, bound: int | None) -> float | None:
     """The share of the users who hold more than a bound."""
     if bound is None:

@@ -5,6 +5,7 @@ that bound is never more than the number of bins, and where there are no more bi
 What they compute, with its sources: stream_dp/batch/known_domain.py.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,8 @@ from stream_dp.jobs.calibrated import Calibrated, calibrated, sampled
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.request import JobName
+from stream_dp.jobs.shares import pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -63,6 +66,26 @@ def calibrate_gaussian_top_known(
 ) -> Calibrated:
     """Calibrate the k public bins of largest noisy count with Gaussian noise."""
     return _largest(calibrate_known_gaussian(epsilon, delta, bins, items_per_user), k)
+
+
+def least_noise(
+    job: JobName, epsilon: float, delta: float, bins: int, bound: int | None, pure: bool, k: int | None
+) -> tuple[str, int | None]:
+    """The mechanism of least noise, and how many bins of a user it counts, which is None for draws that need no bound.
+
+    Every bin competes whatever it holds, so the noise alone decides, and it follows from what is given.  With a `bound`
+    counts are asked for.  `pure`: whether Laplace noise may be chosen.  `k` is that of a top-k.
+    """
+    most = min(bins, bound or (GAUSSIAN_TOP_ITEMS if job == "top-k" else GAUSSIAN_COUNT_ITEMS))
+    gaussian, laplace = ("gaussian-known", "laplace-known") if job == "top-k" else ("known-gaussian", "known")
+    noise = {gaussian: math.sqrt(discrete_gaussian_sigma_squared(epsilon, delta, most))}
+    if pure:
+        noise[laplace] = math.sqrt(2) * most / epsilon
+    if k is not None and bound is None:
+        each, _ = pick_share(epsilon, delta, k, threshold=False)
+        noise["gumbel-known"] = math.pi / math.sqrt(6) / each
+    least = min(noise, key=lambda name: noise[name])
+    return least, None if least == "gumbel-known" else most
 
 
 def _largest(counted: Calibrated, k: int) -> Calibrated:

@@ -16,7 +16,7 @@ from stream_dp.jobs.request import BadRequest, JobName, JobRequest, nearest
 
 __all__ = ["CHOSEN", "MECHANISMS", "calibrate", "needs", "takes"]
 
-for _file in ("top_k", "set_union", "histogram", "known", "votes", "fitted"):
+for _file in ("top_k", "set_union", "histogram", "known", "votes", "fitted_jobs"):
     import_module(f"stream_dp.jobs.{_file}")  # each declares its mechanisms
 
 CHOSEN: dict[str, tuple[Callable[[dict[str, Any]], int], str]] = {

@@ -63,6 +63,24 @@ def test_a_bound_below_what_users_hold_is_seen_in_the_error(log: Path) -> None:
     assert (found[5]["over_cap"], found[21]["over_cap"]) == (1.0, 0.0)
 
 
+def test_the_bound_that_most_users_keep_is_proposed_and_tried(tmp_path: Path) -> None:
+    """Of ten users nine hold up to 3 labels and one holds 8, so 3 is the least bound that one in ten exceeds."""
+    file = tmp_path / "made-up.csv"
+    held = [1, 1, 2, 2, 3, 3, 3, 3, 3, 8] * 40
+    rows = [f"u{user},top-{item}" for user, most in enumerate(held) for item in range(most)]
+    file.write_text("\n".join(["user,item", *rows]))
+    report = told("histogram", "--file", str(file), "--items-per-user", "5")
+    assert report["bound_of_most"] == 3
+    [tried] = [
+        each
+        for each in report["found"]
+        if (each["mechanism"], each["parameters"].get("items_per_user")) == ("gaussian", 3)
+    ]
+    assert tried["over_cap"] == 0.1
+    ran = run("histogram", "--file", str(file), "--public", "--runs", "1")
+    assert "--items-per-user 3 is the least bound that at most a tenth of users exceed." in ran.stdout
+
+
 def test_people_read_which_options_to_give(log: Path) -> None:
     ran = run("set-union", "--file", str(log), "--public", "--runs", "1", "--epsilon", "8")
     assert ran.exit_code == 0, ran.output

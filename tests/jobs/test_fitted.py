@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream_dp.jobs.fitted import EDGES, LEAST_EPSILON, Fitted
+from stream_dp.jobs.fitted import EDGES, Fitted
+from stream_dp.jobs.fitted_jobs import LEAST_EPSILON
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.rows import Rows
 from stream_dp.privacy.one_shot_noise import OneShotNoise
@@ -95,6 +96,28 @@ def test_the_share_over_the_cap_is_in_its_interval(bound: int | None) -> None:
         halves += middle - reach <= 0.45 <= middle + reach
     assert inside >= 0.93 * _TRIES
     assert halves < 0.8 * _TRIES
+
+
+@pytest.mark.parametrize("name", ["fitted", "fitted-gaussian"])
+def test_of_public_bins_the_share_over_the_cap_counts_bins_alone(name: str) -> None:
+    """Of 4,000 users 1,000 hold four of five bins, all hold five other labels, and three bins of a user count."""
+    users = np.concatenate([np.repeat(np.arange(4_000), 6), np.repeat(np.arange(1_000), 3)])
+    items = np.concatenate([np.tile([0, 5, 6, 7, 8, 9], 4_000), np.tile([1, 2, 3], 1_000)])
+    rows = Rows(users, items, pa.array([b"%03d" % number for number in range(10)], pa.large_binary()))
+    bins = [f"{number:03d}" for number in range(5)]
+    histogram = MECHANISMS["histogram"][name]
+    found = histogram.calibrate(**PROMISE, items_per_user=3, bins=bins).run(rows, OneShotNoise(bytes(32)))
+    assert found.over_cap is not None
+    assert found.over_cap.low < 0.25 < found.over_cap.high < 0.4
+    whole = histogram.calibrate(**PROMISE, items_per_user=5, bins=bins)
+    assert whole.run(rows, OneShotNoise(bytes(32))).over_cap is None
+    least = "known" if name == "fitted" else "known-gaussian"
+    assert (
+        whole.cost
+        == MECHANISMS["histogram"][least]
+        .calibrate(epsilon=1.0, bins=bins, items_per_user=5, **({} if least == "known" else {"delta": 1e-6}))
+        .cost
+    )
 
 
 def test_a_share_is_not_told_if_no_bin_ends_at_the_cap_or_nobody_is_seen() -> None:

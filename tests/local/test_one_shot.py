@@ -59,14 +59,17 @@ def test_lists_of_labels_and_fields_of_structs_are_read() -> None:
 def test_of_public_bins_the_noise_decides_the_mechanism() -> None:
     """Of a few bins a user Laplace noise is the least, of many Gaussian, and of a few labels that are wanted Gumbel."""
     few, many = ["tea", "milk"], [f"label {number}" for number in range(200)]
-    assert stream_dp.top_k(COLUMNS, 2, bins=few).mechanism == "gumbel-known"
-    assert stream_dp.top_k(COLUMNS, 2, bins=many, items_per_user=1).mechanism == "laplace-known"
-    assert stream_dp.top_k(COLUMNS, 2, bins=many, items_per_user=40).mechanism == "gaussian-known"
-    assert stream_dp.top_k(COLUMNS, 3, bins=many).mechanism == "gumbel-known"
-    assert stream_dp.top_k(COLUMNS, 150, bins=many).mechanism == "gaussian-known"
-    assert stream_dp.histogram(COLUMNS, bins=few).mechanism == "known"
+    for k, more, least in (
+        (2, {"bins": few}, "gumbel-known"),
+        (2, {"bins": many, "items_per_user": 1}, "laplace-known"),
+        (2, {"bins": many, "items_per_user": 40}, "gaussian-known"),
+        (3, {"bins": many}, "gumbel-known"),
+        (150, {"bins": many}, "gaussian-known"),
+    ):
+        assert stream_dp.top_k(COLUMNS, k, **more).parameters["fitted"] == least
+    assert stream_dp.histogram(COLUMNS, bins=few).parameters["fitted"] == "known"
     found = stream_dp.histogram(COLUMNS, bins=many)
-    assert (found.mechanism, len(found.counts or ())) == ("known-gaussian", 200)
+    assert (found.parameters["fitted"], len(found.counts or ())) == ("known-gaussian", 200)
     assert stream_dp.top_k(COLUMNS, 2, bins=few, epsilon=5).labels == ["tea", "milk"]
 
 
