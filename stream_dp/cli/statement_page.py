@@ -248,7 +248,9 @@ pre {{ margin: 0.2em 0; font-size: 9pt; white-space: pre-wrap; }}
 </style>
 </head>
 <body>
+<main>
 {body}
+</main>
 </body>
 </html>
 """

@@ -1,12 +1,14 @@
 """axe-core finds nothing to complain of, in both themes, on a desktop and on a phone, now and in the past."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
+from stream_dp.cli.statement_page import NOT_PROTECTED, Charged, SetBudget, Statement, html
 from stream_dp.privacy.wording import for_viewers
 from tests.dashboard.chromium import prefer, size
 from tests.dashboard.page import of_page, text, wait_for, wait_for_round
@@ -14,6 +16,37 @@ from tests.dashboard.running import Running
 from tests.dashboard.vendored import AXE
 from tests.system.browser.test_windows import MINUTE, each_minute, publish
 from tests.system.streams import Stream
+
+STATEMENT = Statement(
+    stream="shop",
+    source="shop.events",
+    written="2026-11-03",
+    program="0.1",
+    epoch=1,
+    opened="2026-11-01",
+    closed=None,
+    unit="event",
+    epsilon=2.0,
+    delta=1e-6,
+    odds="88:12",
+    protected=for_viewers("event", 2.0, 1e-6),
+    not_protected=[*NOT_PROTECTED["event"]],
+    counted="The first 16 items of an event count.",
+    at_least=10,
+    never_shown="No label of fewer than 10 events is ever shown.",
+    mechanism="blt",
+    rounds="A round ends after each event.",
+    horizon=65_535,
+    unmetered=False,
+    budget=(6.0, 1e-5),
+    set_by=[SetBudget("2026-11-01", "the privacy board", 6.0, 1e-5)],
+    spent=(2.0, 1e-6),
+    more_like_the_last=2,
+    charges=[Charged("2026-11-01", "epoch 1", 0.1, 1e-6, 2.0, 1e-6)],
+    settings_digest="00" * 32,
+    key_check="00" * 8,
+    known_labels=None,
+)
 
 _RUN = """
 const done = arguments[0];
@@ -52,6 +85,18 @@ def test_axe_finds_no_violation(page: Chrome) -> None:
     of_page(page, "past", "page.lookBack('round=20')")
     wait_for_round(page, 20)
     assert complaints_of_axe(page)[1] == []
+
+
+def test_axe_finds_no_violation_in_a_statement(browser: Chrome, tmp_path: Path) -> None:
+    """With all of its tables, in the browser's two widths; it has no other theme."""
+    file = tmp_path / "statement.html"
+    file.write_text(html(STATEMENT))
+    browser.get(file.as_uri())
+    for width in (1280, 360):
+        size(browser, width, 900)
+        passed, violations = complaints_of_axe(browser)
+        assert violations == [], width
+        assert passed > 10
 
 
 def test_axe_would_have_found_a_button_without_a_name(page: Chrome) -> None:
