@@ -37,6 +37,9 @@ class WindowRecord(msgspec.Struct, frozen=True, kw_only=True):
     new: list[NewLabel]
     moves: list[Move] | None
     left_out: int = 0
+    units: int | None = None
+    over_cap: int | None = None
+    units_sd: float | None = None
 
 
 def record_of(window: Window, span: Span) -> WindowRecord:
@@ -61,6 +64,9 @@ def record_of(window: Window, span: Span) -> WindowRecord:
         high=[None if np.isinf(end) else end for end in window.high.round(1).tolist()],
         new=window.new,
         moves=window.moves,
+        units=window.units,
+        over_cap=window.over_cap,
+        units_sd=window.units_sd,
     )
 
 

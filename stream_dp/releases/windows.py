@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 from stream_dp.config.times import SECONDS, milliseconds, parse_time
 from stream_dp.errors import Refused
 from stream_dp.frames import Framed
+from stream_dp.privacy.share import Share, share_of
 from stream_dp.releases.estimates.differences import (
     changes_between,
     intervals_across,
     sd_across,
+    sd_of_combination,
     window_intervals,
     window_sd,
 )
@@ -37,6 +40,7 @@ FALSE_DISCOVERIES = 0.05
 """The share of labels named as rising or falling that may be wrong, on average; if none moved, the probability that any
 is named."""
 
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
 _SPAN = re.compile(r"([1-9][0-9]{0,8})([smhd]?)")
 
 
@@ -110,6 +114,10 @@ class Window(Framed):
     known, so their counts are what is known to have come within the window, at least (new_labels.py).
     `moves`: the labels whose count differs from that in the window before by more than noise and chance explain.
     Empty: there is none.  None: nobody can tell, because there is no such window in the same epoch.
+    `units`: how many events (users, users' days) were counted in the window, `over_cap` how many of them have more
+    items than are counted, and `units_sd` is that of the noise in both.  None if releases do not say, if the window is
+    of two epochs, or if it begins within one that protects users: they are counted when they come first, so what is
+    counted lately has nothing to do with who came lately.
     """
 
     release: WholeRelease
@@ -122,6 +130,30 @@ class Window(Framed):
     high: NDArray[np.float64]
     new: list[NewLabel]
     moves: list[Move] | None = None
+    units: int | None = None
+    over_cap: int | None = None
+    units_sd: float | None = None
+
+    @property
+    def over_cap_share(self) -> Share | None:
+        """Which share of the window's units has more items than are counted; None as `units`, or if nobody can tell."""
+        if self.units is None or self.over_cap is None or self.units_sd is None:
+            return None
+        return share_of(self.over_cap, self.units_sd, self.units, self.units_sd)
+
+    def share(self, label: str) -> Share | None:
+        """Which share of the window's units holds a label among their first items, with its 95% interval.
+
+        None as `units`, or if nobody can tell, as of a label that is `new`.  Raises KeyError for a label that is not
+        in the window.
+        """
+        if label not in self.histogram:
+            raise KeyError(label)
+        place = self.labels.index(label)
+        low, high = float(self.low[place]), float(self.high[place])
+        if self.units is None or self.units_sd is None or any(each.label == label for each in self.new):
+            return None
+        return share_of((low + high) / 2, (high - low) / 2 / _NORMAL_95, self.units, self.units_sd)
 
     @property
     def histogram(self) -> dict[str, int]:
@@ -195,19 +227,37 @@ def window_between(
     if older is None:
         counts = np.array(release.counts, np.int64)
         columns = list(release.labels), counts, release.sd, *release.intervals()
-        return _ranked(Window(release, None, complete, *columns, []), NOTHING)
+        window = Window(release, None, complete, *columns, [], **_cells(release))
+        return _ranked(window, NOTHING)
     if (older.nonce, older.round) == (release.nonce, release.round):
         nothing = np.array([], np.int64), 0.0, np.array([]), np.array([])
         return Window(release, release, complete, [], *nothing, [])
+    cells: dict[str, Any] = {}
     if older.nonce == release.nonce and older.round < release.round:
         labels, counts, sd, ends = _within(release, older)
+        cells = _cells(release, older)
     elif older.nonce != release.nonce and _carries_on(release, older):
         labels, counts, sd, ends = _across(release, older)
     else:
         raise ValueError("a window is between two releases of one epoch, the older one first")
     others = {*release.labels}.difference(labels)
     new = known_of_new(release, older, [*others], first_since)
-    return _ranked(Window(release, older, complete, labels, counts, sd, *ends, []), new)
+    return _ranked(Window(release, older, complete, labels, counts, sd, *ends, [], **cells), new)
+
+
+def _cells(release: WholeRelease, older: WholeRelease | None = None) -> dict[str, Any]:
+    """How many units were counted between two releases of one epoch, or from its beginning, if releases say so.
+
+    Their noise comes as that of labels does, so much of it cancels.
+    """
+    cells = {name: getattr(release, name) for name in ("units", "over_cap", "units_sd")}
+    if older is None or release.units_sd is None:
+        return cells
+    if older.units is None or older.over_cap is None or release.unit != "event":
+        return {}
+    sd = sd_of_combination(release, {older.round: -1.0, release.round: 1.0}, release.units_sd)
+    since = {"units": older.units, "over_cap": older.over_cap}
+    return {name: cells[name] - count for name, count in since.items()} | {"units_sd": sd}
 
 
 _Columns = tuple[list[str], NDArray[np.int64], float, tuple[NDArray[np.float64], NDArray[np.float64]]]

@@ -40,12 +40,12 @@ export function measured() {
   }
   const all = units();
   if (picked !== "share" || !all) return COUNTS;
-  const { release } = view.shown, reach = NORMAL_95 * release.units_sd;
+  const reach = NORMAL_95 * told().units_sd;
   return { column: "Share", count: shareOf(all), low: shareOf(all + reach), high: shareOf(all - reach) };
 }
 
 function shareOf(all) {
-  return (value) => percent(value / all);
+  return (value) => percent(Math.min(1, value / all));
 }
 
 /* The time of which the chart shows how much comes; null if it shows counts. */
@@ -73,8 +73,12 @@ function between(from, to) {
   return (from && Math.max(0, Date.parse(to) - Date.parse(from)) / 1000) || null;
 }
 
-/* All that was counted, with noise: releases tell it with cap_share, and windows do not. */
+/* All that was counted in what is ranked, with noise, if releases tell it. */
 function units() {
-  const { units: all, units_sd: sd } = view.shown.release;
-  return !view.window && all > NORMAL_95 * sd ? all : null;
+  const { units: all, units_sd: sd } = told();
+  return all > NORMAL_95 * sd ? all : null;
+}
+
+function told() {
+  return (view.window ? view.recent : view.shown.release) || {};
 }

@@ -34,16 +34,19 @@ from stream_dp.releases.estimates.showings import Showing
 from stream_dp.releases.release import Release
 
 
-def sd_of_combination(release: Release, weights: Mapping[int, float]) -> float:
+def sd_of_combination(release: Release, weights: Mapping[int, float], sd: float | None = None) -> float:
     """The standard deviation of the noise in the sum of weight times count over rounds, the last of them `release`'s.
 
-    Raises ValueError for a mechanism that is not known.
+    `sd`: that of the count in the release, if it is not a label's.  Raises ValueError for an unknown mechanism.
     """
     shape = noise_shape(release.mechanism, release.horizon)
     rounding = running_kind(release.mechanism).rounding
     rounds, factors = np.array(list(weights)), np.array(list(weights.values()))
     earlier, later = np.minimum(rounds[:, None], rounds), np.maximum(rounds[:, None], rounds)
-    unit = max(0.0, release.sd**2 - rounding) / float(shape.sds(np.array([release.round]))[0]) ** 2
+    unit = (
+        max(0.0, (release.sd if sd is None else sd) ** 2 - rounding)
+        / float(shape.sds(np.array([release.round]))[0]) ** 2
+    )
     shared = unit * float(factors @ shape.covariances(earlier, later) @ factors)
     return float(np.sqrt(max(0.0, shared) + rounding * float(factors @ factors)))
 
