@@ -51,11 +51,6 @@ COMMANDS = {
         "Show a stream's running histogram as it is released, until stopped with Ctrl-C.",
         "estimates",
     ),
-    "changes": Entry(
-        "changes:changes",
-        "Write what changes from one release to the next into `<stream>.changes`, until stopped with Ctrl-C.",
-        "worker",
-    ),
     "table": Entry(
         "table:table",
         "Keep `<stream>.table` equal to the newest release, a record per label, until stopped with Ctrl-C or SIGTERM.",
@@ -175,7 +170,7 @@ COMMANDS = {
 
 PANELS = {
     "Begin": ("demo", "connect", "calibrate", "preview", "plan", "check", "dev"),
-    "Run a stream": ("worker", "spark", "barriers", "changes", "table", "windows", "history", "replay"),
+    "Run a stream": ("worker", "spark", "barriers", "table", "windows", "history", "replay"),
     "See what it shows": ("tail", "dashboard", "export"),
     "Ask once": ("top-k", "set-union", "histogram", "label-votes", "advise", "jobs"),
     "Budget and key": ("budget", "source", "key"),

@@ -19,7 +19,6 @@ from stream_dp.events.event import Event
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.request import Cancel, JobRequest
 from stream_dp.jobs.result import JobResult
-from stream_dp.releases.changes import Change
 from stream_dp.releases.release import Release
 from stream_dp.releases.table_row import Row
 from stream_dp.releases.window_record import WindowRecord
@@ -33,7 +32,6 @@ STRUCTS: dict[str, Any] = {
     "barrier": BarrierRecord,
     "budget": BudgetSet,
     "certificate": Certificate,
-    "change": Change,
     "charge": Entry,
     "epoch": EpochEntry,
     "event": Event,

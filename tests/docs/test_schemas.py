@@ -16,9 +16,7 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.event import LONGEST_LABEL, BadRecord, decode_event
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
-from stream_dp.releases.changes import Change, derive
 from stream_dp.releases.release import decode_release
-from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.releases.window_record import WindowRecord
 from tests.docs.schemas import SCHEMAS, read_schema, schema
 
@@ -229,19 +227,6 @@ def test_releases_in_the_user_unit_say_how_much_of_a_user_counts() -> None:
     assert [(letter.offset, letter.reason) for letter in dead_letters] == [
         (1, "the event names no user, and the privacy unit of this stream is the user")
     ]
-
-
-def test_the_schema_of_changes_is_what_is_written() -> None:
-    releases, _ = worked_off(b'{"items": ["tea"]}', b'{"items": ["tea", "milk"]}')
-    before, after = (msgspec.json.decode(value, type=WholeRelease) for value in releases)
-    for earlier, later in ((None, before), (before, after)):
-        for change in derive(earlier, later):
-            value = json.loads(msgspec.json.encode(change))
-            schema("change").validate(value)
-            assert list(value) == read_schema("change")["required"]
-    [example] = read_schema("change")["examples"]
-    schema("change").validate(example)
-    assert msgspec.convert(example, Change).left == ["decaf"]
 
 
 def test_dead_letters_carry_the_headers_that_the_page_lists_and_no_part_of_the_record() -> None:

@@ -24,7 +24,6 @@ from stream_dp.epochs.journaled_ledger import JournaledLedger
 from stream_dp.kafka import clients, log
 from stream_dp.pipeline.pipeline import Position
 from stream_dp.privacy.keyed_noise import key_check
-from stream_dp.releases.changes import ChangesWriter
 from stream_dp.releases.release import Release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import Ledger, LedgerRefused
@@ -150,11 +149,10 @@ def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(kafka: str, t
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["tail", "changes"])
 def test_what_waits_for_a_stream_that_has_not_begun_can_be_ended(
-    command: str, number: signal.Signals, kafka: str, topic_prefix: str
+    number: signal.Signals, kafka: str, topic_prefix: str
 ) -> None:
-    words = [sys.executable, "-m", "stream_dp.cli", command, "--stream", topic_prefix, "--kafka", kafka]
+    words = [sys.executable, "-m", "stream_dp.cli", "tail", "--stream", topic_prefix, "--kafka", kafka]
     with subprocess.Popen([*words, "--json"], stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
         try:
@@ -257,7 +255,7 @@ def test_check_names_missing_topics_that_the_worker_may_not_make(
 
 
 @pytest.mark.apache("topics")
-def test_journal_and_changes_are_not_made_where_that_is_not_wanted(
+def test_a_journal_is_not_made_where_that_is_not_wanted(
     kafka: str, redis_url: str, topic_prefix: str
 ) -> None:
     log.create_topics(kafka, f"{topic_prefix}.releases")
@@ -266,8 +264,6 @@ def test_journal_and_changes_are_not_made_where_that_is_not_wanted(
         pytest.raises(LedgerRefused, match=r"events\.ledger' does not exist"),
     ):
         JournaledLedger(kafka, redis, f"{topic_prefix}.events", create_topics=False)
-    with pytest.raises(log.LogRefused, match="changes' does not exist"):
-        ChangesWriter(kafka, topic_prefix, create_topics=False)
     assert {topic for topic in topics(kafka) if topic.startswith(topic_prefix)} == {
         f"{topic_prefix}.releases"
     }
