@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.dashboard.earlier import EarlierEpochs
@@ -37,6 +37,7 @@ class Held:
         return self.of(number, epoch) if number in self.rounds else self.of(self.rounds[0], epoch + 1)
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 1_000))
 def test_it_is_that_which_was_kept_and_is_read_once(last: int) -> None:
     held, always = Held(1, last), History()

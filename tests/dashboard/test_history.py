@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dp.dashboard.history import MOST_LABELS, MOST_SAMPLES, History
@@ -19,6 +19,7 @@ def kept(history: History) -> list[int]:
     return history.series([]).rounds
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 5_000))
 def test_the_rounds_kept_are_the_multiples_of_the_least_power_of_two_that_suffices(newest: int) -> None:
     history = History()
@@ -30,6 +31,7 @@ def test_the_rounds_kept_are_the_multiples_of_the_least_power_of_two_that_suffic
     assert history.missing(1) == []
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 3_000), st.integers(0, 300), st.randoms(use_true_random=False))
 def test_who_begins_late_and_fetches_what_is_missing_keeps_the_same(
     start: int, more: int, random: object

@@ -43,7 +43,7 @@ from tests.system.waiting import wait_until
 
 BACKLOG, DIFFERING, EVENTS_OF_A_BARRIER = 1_200, 777, 100
 HOUR = 3_600_000
-COVERED = {"labels", "counts", "since", "totals", "known", "tag", "found", "first_shown"}
+COVERED = {"labels", "counts", "since", "totals", "known", "tag", "found", "first_shown", "low", "high"}
 DRAWN_APART = {"nonce", "digest", "id", "key_check", "chain", "previous"}
 ENCRYPTED = "hidden"
 LARGE = event(*(f"{number:04}" + "x" * 1020 for number in range(780)))
