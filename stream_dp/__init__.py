@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stream_dp.engine.histogram import HorizonReached
     from stream_dp.errors import Refused, StreamDpError
     from stream_dp.jobs.request import BadRequest
+    from stream_dp.jobs.results_table import results
     from stream_dp.kafka.log import LogRefused
     from stream_dp.local.calibration import Calibration, calibrate
     from stream_dp.local.histogram import Histogram, run
@@ -62,6 +63,7 @@ __all__ = [
     "label_votes",
     "read_table",
     "release_at",
+    "results",
     "run",
     "set_union",
     "subscribe",
@@ -76,6 +78,7 @@ _HOMES = {
     "engine.histogram": ("HorizonReached",),
     "errors": ("Refused", "StreamDpError"),
     "jobs.request": ("BadRequest",),
+    "jobs.results_table": ("results",),
     "kafka.log": ("LogRefused",),
     "local.calibration": ("Calibration", "calibrate"),
     "local.histogram": ("Histogram", "run"),

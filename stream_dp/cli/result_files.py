@@ -43,7 +43,10 @@ def write_result(result: JobResult, file: Path) -> None:
 
 
 def _table(result: JobResult) -> pa.Table:
-    """The labels, with counts where there are any; what else the result says is in the metadata of the schema."""
+    """The labels, and if there are counts, these with their intervals and with what they are of.
+
+    That is the same in every row, because rows are cut out and passed on.  The metadata of the schema has the rest.
+    """
     labels = result.labels
     columns: dict[str, pa.Array] = {}
     if result.job == "label-votes":
@@ -51,8 +54,12 @@ def _table(result: JobResult) -> pa.Table:
         columns["query"] = pa.array(examples, pa.string())
     columns["label"] = pa.array(labels, pa.string())
     if result.counts is not None:
-        columns["count"] = pa.array(result.counts, pa.int64())
-    about = msgspec.json.encode(msgspec.structs.replace(result, labels=[], counts=None))
+        for name, column in (("count", result.counts), ("low", result.low), ("high", result.high)):
+            if column is not None:
+                columns[name] = pa.array(column, pa.int64())
+        if result.counts_what is not None:
+            columns["counts_what"] = pa.repeat(result.counts_what, len(labels))
+    about = msgspec.json.encode(msgspec.structs.replace(result, labels=[], counts=None, low=None, high=None))
     return pa.table(columns).replace_schema_metadata({"stream_dp.result": about})
 
 

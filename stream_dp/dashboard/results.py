@@ -5,20 +5,15 @@ field is not shown.
 """
 
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from stream_dp.events.event import LONGEST_LABEL
-from stream_dp.privacy.share import Part, Share
-from stream_dp.privacy.wording import sampled
 
 MOST_LABELS = 200
 LONGEST_TEXT = 2_000
 """Of the texts of a result, which say what was asked for and what is guaranteed."""
-
-_MOST_ITEMS = 1_000_000
-"""No job counts more items of a user."""
 
 _LARGEST = 2**53
 """In either direction; browsers know no larger whole number."""
@@ -133,30 +128,7 @@ def _notes(found: dict[str, Any], labels: list[str]) -> list[str]:
     if not labels:
         return ["No label was released."]
     fewer = ["There are fewer labels than were asked for."] if found.get("bottom") is True else []
-    return fewer + [told for told in [_counted(found)] if told is not None]
-
-
-class _Bound(msgspec.Struct, frozen=True):
-    items_per_user: Annotated[int, msgspec.Meta(ge=1, le=_MOST_ITEMS)] | None = None
-    part_counted: Part | None = None
-
-
-class _Counted(msgspec.Struct, frozen=True):
-    """The fields of a result that say what its counts leave out."""
-
-    counts: list[int]
-    parameters: _Bound
-    unit: Literal["user", "event"]
-    over_cap: Share | None = None
-
-
-def _counted(found: dict[str, Any]) -> str | None:
-    try:
-        told = msgspec.convert(found, _Counted)
-    except msgspec.ValidationError:
-        return None
-    bound = told.parameters
-    return sampled(told.unit, bound.items_per_user, told.over_cap, bound.part_counted)
+    return fewer + [told for told in [_text(found, "counts_what")] if told]
 
 
 def _cost(cost: object) -> dict[str, float]:

@@ -4,7 +4,8 @@ No column is refused for its type: a column whose only value goes away has anoth
 that gets a fraction.  A value that is no text, number or truth value names nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,44 +55,60 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def add_batch(
-    batch: pa.RecordBatch, user: str | None, item: str, collector: RowCollector, query: str = ""
+    batch: pa.RecordBatch,
+    user: str | None,
+    item: str | Sequence[str],
+    collector: RowCollector,
+    query: str = "",
 ) -> None:
     """One item a row, or a list of them; without a column of users every row is its own unit.
 
+    `item`: the column of items, or several, each a family: what `country` holds is named `country:UK`.
     `query`: the column of what votes are about, which makes votes of items.
     """
-    items = _column(batch, item)
-    owners: np.ndarray | None = None
-    if is_list(items.type):
-        owners = pc.list_parent_indices(items).to_numpy()
-        items = pc.list_flatten(items)
-    if query:
-        about = _column(batch, query)
-        items = _votes(about if owners is None else about.take(pa.array(owners)), items)
-    if not user:
-        numbers = collector.new_units(len(batch))
-        collector.add(numbers if owners is None else numbers[owners], items)
-        return
-    users = _column(batch, user)
-    collector.add(users if owners is None else users.take(pa.array(owners)), items)
+    units = _column(batch, user) if user else collector.new_units(len(batch))
+    for name in [item] if isinstance(item, str) else item:
+        items, places = _column(batch, name), None
+        if is_list(items.type):
+            places = pc.list_parent_indices(items)
+            items = pc.list_flatten(items)
+        if query:
+            items = _joined(_at(_column(batch, query), places), items, SEPARATOR)
+        if name is not item:
+            items = _joined(pa.scalar(name.encode(), NAMES.value_type), items, ":")
+        collector.add(_at(units, places), items)
 
 
-def _votes(queries: pa.Array, labels: pa.Array) -> pa.Array:
-    """For each row one name of what the vote is about and what it is for; null where one of them is."""
+def _at(column: Any, places: pa.Array | None) -> Any:
+    """The values of the rows that these items come from, each once for an item."""
+    if places is None:
+        return column
+    if isinstance(column, np.ndarray):
+        return column[places.to_numpy()]
+    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(
+        column.type
+    )  # Arrow cannot take of these
+    return (as_binary(column) if is_view else column).take(places)
+
+
+def _joined(first: pa.Array | pa.Scalar, second: pa.Array, between: str) -> pa.Array:
+    """For each row one name of two, such as what a vote is about and what it is for; null where one of them is."""
     plain = [
         names.dictionary_decode() if pa.types.is_dictionary(names.type) else names
-        for names in (queries, labels)
+        for names in (first, second)
     ]
-    return pc.binary_join_element_wise(
-        *map(as_binary, plain), pa.scalar(SEPARATOR.encode(), NAMES.value_type)
-    )
+    columns = [each if isinstance(each, pa.Scalar) else as_binary(each) for each in plain]
+    return pc.binary_join_element_wise(*columns, pa.scalar(between.encode(), NAMES.value_type))
 
 
-def check_columns(schema: pa.Schema, user: str | None, item: str, query: str = "") -> None:
+def check_columns(schema: pa.Schema, user: str | None, item: str | Sequence[str], query: str = "") -> None:
     """Raise `BadRequest` where these columns are not there, or are the same."""
-    for name in filter(None, (item, user, query)):
+    named = [item] if isinstance(item, str) else [*item]
+    if not named or len({*named}) < len(named):
+        raise BadRequest("item names a column of items, or several, each once")
+    for name in filter(None, (*named, user, query)):
         if find_column(schema, name) is None:
             known = ", ".join(name for name, _ in fields(schema))
             raise BadRequest(f"there is no column {name!r}; there are {known}")
-    if item == user:
-        raise BadRequest(f"the column {item!r} cannot name both users and items")
+    if user in named:
+        raise BadRequest(f"the column {user!r} cannot name both users and items")

@@ -55,7 +55,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     others.  `sd`: standard deviation of the noise in every count.  `rank`: what a gap mechanism releases instead.
     `bottom`: the mechanism says that it found fewer labels than asked for.  `over_cap`: which share of the users holds
     more than the `items_per_user` of `parameters`, between two 95% limits, by a noisy estimate that is part of what was
-    charged.  `cost` is null if nothing was charged.
+    charged, and `counts_what` says in words what counts leave out.  `cost` is null if nothing was charged.
     """
 
     v: int = VERSION
@@ -83,13 +83,9 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     bottom: bool | None = None
     over_cap: Share | None = None
+    counts_what: str | None = None
     part: int = 1
     parts: int = 1
-
-    @property
-    def counts_what(self) -> str | None:
-        """What its counts are of, and which share of the users that leaves out in part; None if it is everything."""
-        return None if self.counts is None else counts_what(self.unit, self.parameters, self.over_cap)
 
     def encode(self) -> list[bytes]:
         """The records' values: one, or several parts where the labels are many."""
@@ -113,9 +109,13 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         return [msgspec.json.encode(part) for part in parts]
 
 
-def counts_what(unit: Unit | None, parameters: dict[str, Any], over_cap: Share | None) -> str | None:
-    """See `JobResult.counts_what`."""
-    return sampled(unit or "user", parameters.get("items_per_user"), over_cap, parameters.get("part_counted"))
+def counts_what(unit: Unit | None, parameters: dict[str, Any], found: Outcome) -> str | None:
+    """What its counts are of, and which share of the users that leaves out in part; None if it is everything."""
+    if found.counts is None:
+        return None
+    return sampled(
+        unit or "user", parameters.get("items_per_user"), found.over_cap, parameters.get("part_counted")
+    )
 
 
 _DECODER = msgspec.json.Decoder(JobResult)
@@ -189,9 +189,10 @@ def done(
     request: JobRequest, calibrated: Calibrated, cost: ResultCost, found: Outcome, labels: list[str]
 ) -> JobResult:
     """The result of a job that released `found`."""
+    parameters = _short(calibrated.parameters | found.chosen)
     return msgspec.structs.replace(
         of_request(request, "done"),
-        parameters=_short(calibrated.parameters | found.chosen),
+        parameters=parameters,
         cost=cost,
         guarantee=guarantee(request.unit, calibrated) + (UNMETERED if cost.unmetered else ""),
         labels=labels,
@@ -200,6 +201,7 @@ def done(
         rank=found.rank,
         bottom=found.bottom,
         over_cap=found.over_cap,
+        counts_what=counts_what(request.unit, parameters, found),
     )
 
 

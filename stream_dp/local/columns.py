@@ -4,7 +4,7 @@ What Arrow cannot convert is no error, because a refusal would tell that one row
 its message would quote the value.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from stream_dp.jobs.rows import NAMES
 _LISTS = (list, tuple, set, frozenset, np.ndarray)
 
 
-def table_of(data: Any, item: str, *others: str) -> pa.Table:
+def table_of(data: Any, item: str | Sequence[str], *others: str) -> pa.Table:
     """A table of Arrow, pandas or Polars, or columns by name, as a table of Arrow.
 
     Where Arrow cannot convert all of it, the named columns hold what their values name, and `item` may hold lists.
@@ -28,7 +28,8 @@ def table_of(data: Any, item: str, *others: str) -> pa.Table:
     try:
         return pa.table(data)
     except Exception:
-        return _named_columns(data, {item: _names_in_lists} | dict.fromkeys(others, _names))
+        items = [item] if isinstance(item, str) else item
+        return _named_columns(data, dict.fromkeys(items, _names_in_lists) | dict.fromkeys(others, _names))
 
 
 def _named_columns(data: Any, wanted: Mapping[str, Callable[[list[Any]], pa.Array]]) -> pa.Table:

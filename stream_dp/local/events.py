@@ -55,6 +55,13 @@ def _label(item: Any) -> Any:
         return item
 
 
+def column_names(events: Any) -> list[str] | None:
+    """What the columns of a table of Arrow, pandas or Polars are called; None for anything else."""
+    if hasattr(events, "__arrow_c_stream__") and hasattr(events, "columns"):
+        return [str(name) for name in getattr(events, "column_names", events.columns)]
+    return None
+
+
 def each_event(events: Iterable[Event]) -> Iterator[Any]:
     """The events of an iterable: of a table of Arrow, pandas or Polars its rows, by column.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any, NoReturn, overload
 
+from stream_dp.config.secret import SettingsError
 from stream_dp.config.times import clock, milliseconds
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.engine.epoch import Epoch, frozen_settings
@@ -18,7 +19,7 @@ from stream_dp.engine.histogram import HorizonReached
 from stream_dp.engine.known_labels import read_list
 from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.record import Record
-from stream_dp.local.events import Event, each_event, record_value
+from stream_dp.local.events import Event, column_names, each_event, record_value
 from stream_dp.local.key_file import KeyFile, KeyFileRefused
 from stream_dp.local.settings import Source, local_settings
 from stream_dp.pipeline.pipeline import Pipeline
@@ -130,8 +131,14 @@ class Histogram:
         """Count the events of an iterable, or the rows of a table, and give each release when it is there.
 
         A sequence or a table is taken in steps of many events, which is faster; of anything else each event is counted
-        when it comes.
+        when it comes.  Raises `SettingsError` for a table of which nobody says which column holds the items.
         """
+        names = column_names(events)
+        if names is not None and self._settings.mapping is None and "items" not in names:
+            raise SettingsError(
+                f"no column of this table is called items; there are {', '.join(names)}: say which one holds them, for "
+                'instance events={"items": "sku"}, or several, events={"families": {"product": "sku"}}'
+            )
         rows = each_event(events)
         size = _AT_ONCE if isinstance(events, Sequence) or hasattr(events, "__len__") else 1
         while taken := [record_value(event) for event in islice(rows, size)]:

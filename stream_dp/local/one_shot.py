@@ -69,7 +69,7 @@ def top_k(
     data: Any,
     k: int,
     *,
-    item: str = "item",
+    item: str | Sequence[str] = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -82,8 +82,9 @@ def top_k(
         stream_dp.top_k(sales, 20, item="sku", user="customer", epsilon=1).labels
 
     `data`: a table of Arrow, pandas or Polars, or columns by name.  `item` names the column of labels, or of lists of
-    labels; `user` that of the people whom the guarantee protects, None where each row is to be protected by itself.
-    `mechanism` and `parameters` are those of docs/jobs.md.
+    labels, or several columns, each a family: `["country", "product"]` gives labels such as `country:UK`.  `user` names
+    that of the people whom the guarantee protects, None where each row is to be protected by itself.  `mechanism` and
+    `parameters` are those of docs/jobs.md.
 
     The noise is drawn anew: each call spends epsilon and delta once more.  A `ledger` adds that up, and refuses what
     does not fit any more.  Without `delta` a call takes 1e-6, or a tenth of the ledger's.  Raises `BadRequest`, and
@@ -95,7 +96,7 @@ def top_k(
 def set_union(
     data: Any,
     *,
-    item: str = "item",
+    item: str | Sequence[str] = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -110,7 +111,7 @@ def set_union(
 def histogram(
     data: Any,
     *,
-    item: str = "item",
+    item: str | Sequence[str] = "item",
     user: str | None = "user",
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -167,7 +168,7 @@ def label_votes(
 def _run(
     job: JobName,
     data: Any,
-    item: str,
+    item: str | Sequence[str],
     user: str | None,
     mechanism: str | None,
     epsilon: float,
@@ -211,11 +212,11 @@ def _run(
         guarantee=guarantee(unit, calibrated),
         queries=queries,
         over_cap=found.over_cap,
-        counts_what=None if found.counts is None else counts_what(unit, parameters, found.over_cap),
+        counts_what=counts_what(unit, parameters, found),
     )
 
 
-def _rows(table: pa.Table, item: str, user: str | None, query: str) -> Rows:
+def _rows(table: pa.Table, item: str | Sequence[str], user: str | None, query: str) -> Rows:
     collector = RowCollector()
     for batch in table.to_batches():
         add_batch(batch, user, item, collector, query)

@@ -46,31 +46,11 @@ def test_a_result_without_labels_says_what_it_is() -> None:
         assert found.notes == [note]
 
 
-def test_counts_say_what_they_leave_out_in_a_form_that_is_known() -> None:
-    fields: dict[str, Any] = {
-        "counts": [9, 8],
-        "unit": "user",
-        "parameters": {"items_per_user": 2, "fitted": "gaussian"},
-        "over_cap": {"value": 0.45, "low": 0.44, "high": 0.46},
-    }
-    found = read(**fields)
-    assert found is not None
-    [note] = found.notes
-    assert (
-        "at most 2 items, a choice of them if there are more, as 45% (44% to 46%) of the users have" in note
-    )
-    for strange in (
-        {"parameters": {"items_per_user": "x" * 10_000}},
-        {"over_cap": {"value": "0.4"}},
-        {"over_cap": {"value": 1e300, "low": 0, "high": 1}},
-        {"parameters": {"items_per_user": 10**12}},
-        {"parameters": {"items_per_user": 2, "part_counted": 912}},
-        {"unit": "912"},
-        {"parameters": 3},
-    ):
-        found = read(**fields | strange)
+def test_counts_say_what_they_leave_out_unless_it_is_no_text() -> None:
+    for told, notes in (("Counts some.", ["Counts some."]), (912, []), (None, []), ("x" * 10_000, [])):
+        found = read(counts=[9, 8], counts_what=told)
         assert found is not None
-        assert found.notes == []
+        assert found.notes == notes
 
 
 def test_a_long_result_is_cut_and_says_so() -> None:
@@ -108,7 +88,7 @@ def test_a_part_of_another_result_is_not_joined_to_it() -> None:
         {"guarantee": "epsilon 2"},
         {"source": "other"},
         {"ts": "2026"},
-        {"parameters": {"items_per_user": 3}, "unit": "user", "counts": [4], "low": [1], "high": [8]},
+        {"counts_what": "Counts some."},
         {"cost": {"rho": 1}},
     ):
         board = Board()

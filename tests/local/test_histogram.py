@@ -172,6 +172,20 @@ ROWS: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("make", [pa.table, pandas.DataFrame, polars.DataFrame])
+def test_a_table_of_which_nobody_says_what_it_holds_is_refused_and_counts_nothing(
+    key: Path, make: Any
+) -> None:
+    told = (
+        "^no column of this table is called items; there are sku, customer, price: say which one holds them"
+    )
+    with stream_dp.Histogram(key_file=key, **LOOSE) as histogram:
+        with pytest.raises(stream_dp.SettingsError, match=told):
+            next(histogram.observe_all(make(ROWS)))
+        assert histogram.round == 0
+        assert len([*histogram.observe_all(make({"items": [["tea"], ["milk"]]}))]) == 2
+
+
 @pytest.mark.parametrize(
     "table",
     [pa.table(ROWS), pandas.DataFrame(ROWS), polars.DataFrame(ROWS)],

@@ -56,6 +56,38 @@ def test_lists_of_labels_and_fields_of_structs_are_read() -> None:
     assert found == stream_dp.histogram(COLUMNS)
 
 
+@pytest.mark.parametrize("kind", ["columns", "arrow", "pandas", "polars"])
+@pytest.mark.parametrize("user", ["user", None])
+def test_several_columns_of_items_are_families(kind: str, user: str | None) -> None:
+    """What one column holds never counts for another, a row without a value brings none, and numbers are names too."""
+    columns = {
+        "country": ["UK", "FR", None] * 3000,
+        "size": [1, 2, 3] * 3000,
+        "tags": [["UK"], [], ["new", "UK"]] * 3000,
+        "user": [f"u{number}" for number in range(9000)],
+    }
+    make: Any = {"arrow": pa.table, "pandas": pandas.DataFrame, "polars": polars.DataFrame}.get(kind, dict)
+    names = ["country", "size", "tags"]
+    found = stream_dp.histogram(make(columns), item=names, user=user, epsilon=4, items_per_user=5)
+    true = {"tags:UK": 6000} | dict.fromkeys(
+        ["country:UK", "country:FR", "size:1", "size:2", "size:3", "tags:new"], 3000
+    )
+    assert set(found.labels) == set(true)
+    assert found.counts is not None
+    assert found.sd is not None
+    for label, count in zip(found.labels, found.counts, strict=True):
+        assert abs(count - true[label]) < 8 * found.sd
+    assert stream_dp.histogram(make(columns), item=("country",), user=user).labels[0].startswith("country:")
+    for wrong, told in (
+        ([], "item names a column of items"),
+        (["size", "size"], "each once"),
+        (["size", "shape"], "there is no column 'shape'"),
+        (["user", "size"], "cannot name both users and items"),
+    ):
+        with pytest.raises(stream_dp.BadRequest, match=told):
+            stream_dp.histogram(make(columns), item=wrong)
+
+
 def test_of_public_bins_the_noise_decides_the_mechanism() -> None:
     """Of a few bins a user Laplace noise is the least, of many Gaussian, and of a few labels that are wanted Gumbel."""
     few, many = ["tea", "milk"], [f"label {number}" for number in range(200)]

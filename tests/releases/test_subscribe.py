@@ -80,7 +80,7 @@ def test_a_history_is_one_table_with_the_last_release_of_each_stretch(topic: Top
         ]
     )
     found = stream_dp.history("fake:1", "flights", every="10s", labels=["tea"])
-    assert found.column_names == ["time", "epoch", "round", "label", "count", "low", "high"]
+    assert found.column_names == ["time", "epoch", "round", "label", "count", "low", "high", "found"]
     assert [(row["epoch"], row["round"], row["count"]) for row in found.to_pylist()] == [
         (1, 2, 302),
         (1, 4, 304),

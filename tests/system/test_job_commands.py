@@ -195,9 +195,12 @@ def test_a_result_is_written_to_a_file(place: Place, tmp_path: Path) -> None:
     assert result.counts
     for table in (pacsv.read_csv(files["csv"]), pq.read_table(files["parquet"])):
         assert table.column("label").to_pylist() == result.labels
-        assert table.column("count").to_pylist() == result.counts
+        for name, column in (("count", result.counts), ("low", result.low), ("high", result.high)):
+            assert table.column(name).to_pylist() == column
+        assert set(table.column("counts_what").to_pylist()) == {result.counts_what}
+    assert result.counts_what
     about = decode_result(pq.read_schema(files["parquet"]).metadata[b"stream_dp.result"])
-    assert about == msgspec.structs.replace(result, labels=[], counts=None)
+    assert about == msgspec.structs.replace(result, labels=[], counts=None, low=None, high=None)
     assert sorted(each.name for each in tmp_path.glob("*best*")) == ["best.csv", "best.json", "best.parquet"]
 
 

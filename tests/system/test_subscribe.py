@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 import stream_dp
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings
+from stream_dp.jobs.result import JobResult
 from stream_dp.kafka import log
 from stream_dp.releases.lookup import release_at
 from stream_dp.releases.release import Release
+from tests.example_releases import release
 from tests.releases.topic_in_memory import numbered
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +71,62 @@ def test_a_live_chart_gives_the_history_of_its_stream(kafka: str, stream: str) -
     chart.close()
     assert found.equals(stream_dp.history(kafka, stream, every=10, labels=["0"]))
     assert found.num_rows > 3
+
+
+def test_a_history_of_windows_counts_what_came_lately(kafka: str, topic_prefix: str) -> None:
+    """Tea comes 30 times a round and milk once, from round 31 on; of milk nobody knows more than that."""
+    topic = f"{topic_prefix}.releases"
+    log.create_topics(kafka, topic)
+    made = []
+    for number in range(1, 41):
+        counts = {"tea": 600 + 30 * number} | ({"milk": 500 + number} if number > 30 else {})
+        made.append(msgspec.structs.replace(release(number, counts), previous=number - 1))
+    publish(kafka, topic, made)
+    found = stream_dp.history(kafka, topic_prefix, every=10, window=20).to_pylist()
+    by_round = {(each["round"], each["label"]): each for each in found}
+    assert [each["round"] for each in found if each["label"] == "tea"] == [9, 19, 29, 39, 40]
+    for number, came in ((29, 600), (39, 600), (40, 600)):
+        row = by_round[number, "tea"]
+        assert row["count"] == came
+        assert row["low"] < came < row["high"] < came + 100
+    assert by_round[9, "tea"]["count"] == 870, "the epoch is younger than the window"
+    assert by_round[40, "milk"]["count"] < 540
+    assert {each["found"] for each in found} == {None}
+
+
+def test_results_of_jobs_are_one_table(kafka: str, topic_prefix: str) -> None:
+    """Parts of one result follow each other, those that were sent again are there once, and strangers' not at all."""
+    topic = f"{topic_prefix}.results"
+    with pytest.raises(stream_dp.LogRefused, match="does not exist"):
+        stream_dp.results(kafka, topic_prefix)
+    log.create_topics(kafka, topic)
+    counted = JobResult(
+        id="q",
+        status="done",
+        digest="0" * 32,
+        job="histogram",
+        mechanism="gaussian",
+        ts="2026-01-31T12:00:00.000Z",
+        labels=[f"{number:06}" + "x" * 300 for number in range(1_000)],
+        counts=[*range(1_000)],
+        low=[*range(1_000)],
+        high=[*range(1_000)],
+        counts_what="Counts some.",
+    )
+    union = JobResult(id="u", status="done", job="set-union", mechanism="greedy", labels=["tea"])
+    parts = counted.encode()
+    assert len(parts) > 1
+    refused = JobResult(id="r", status="refused", reason="no budget").encode()
+    with KafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
+        for value in (b"?", *refused, *parts[:1], *parts, *union.encode(), None):
+            producer.send(topic, value, b"key")
+    table = stream_dp.results(kafka, topic_prefix)
+    assert table.num_rows == 1_001
+    assert table["label"].to_pylist() == [*counted.labels, "tea"]
+    assert table["count"].to_pylist() == table["high"].to_pylist() == [*range(1_000), None]
+    first, *_, last = table.to_pylist()
+    assert (first["time"], first["id"], first["counts_what"]) == (NOON, "q", "Counts some.")
+    assert (last["time"], last["job"], last["mechanism"]) == (None, "set-union", "greedy")
 
 
 def test_a_subscriber_gets_what_comes_later(kafka: str, stream: str) -> None:

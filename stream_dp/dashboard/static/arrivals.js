@@ -1,6 +1,6 @@
 /* Labels that were released for the first time. */
 
-import { $, element, isolated } from "./dom.js";
+import { $, element, isolated, visible } from "./dom.js";
 import { whole } from "./format.js";
 import { heard, view } from "./state.js";
 
@@ -25,7 +25,7 @@ export function drawArrivals() {
   $("new").replaceChildren(...found.map(([label, first]) => {
     const item = document.createElement("li");
     item.append(isolated(label), " ", element("small", `round ${whole(first)}`));
-    item.title = label;
+    item.title = visible(label);
     return item;
   }));
   $("no-new").hidden = found.length > 0;

@@ -53,7 +53,7 @@ function options(labels) {
     ...size(), legend: { show: false }, tzDate: (time) => uPlot.tzDate(new Date(1000 * time), "Etc/UTC"),
     cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: zoomOut } },
     scales: { x: { time: shown.areTimes, range: reach }, y: { range: (_, low, high) => uPlot.rangeNum(Math.min(0, low ?? 0), high ?? 1, 0.08, true) } },
-    axes: [{ ...axis, size: 30, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(tell) }],
+    axes: [{ ...axis, size: 30, space: 84, values: (_, ticks, __, ___, step) => ticks.map((tick) => (shown.areTimes ? timeOf(tick, step) : whole(tick))) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(tell) }],
     series: [{}, ...labels.flatMap((label, number) => [
       { label, stroke: () => color(number), width: 2, points: { show: shown.x.length < 3, size: 6 }, gaps: pauses }, edge(), edge(),
     ])],

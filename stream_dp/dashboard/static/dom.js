@@ -13,8 +13,28 @@ export function element(tag, text = "", name = "") {
   return made;
 }
 
+// What turns text around or cannot be seen: it stands there by its number, and acts on nothing beside it.
+const CONTROLS = /([\p{Cc}\u061c\u202a-\u202e\u2066-\u2069])/u;
+
 export function isolated(label) {
-  return element("bdi", label);
+  const made = element("bdi");
+  label.split(CONTROLS).forEach((part, place) => made.append(place % 2 ? control(part) : part));
+  return made;
+}
+
+function control(character) {
+  const made = element("i", character, "control");
+  made.dataset.code = codeOf(character);
+  return made;
+}
+
+/* A label where there is text alone, such as a tooltip or a picture. */
+export function visible(label) {
+  return label.split(CONTROLS).map((part, place) => (place % 2 ? codeOf(part) : part)).join("");
+}
+
+function codeOf(character) {
+  return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
 /* A picture of one path. */

@@ -1,7 +1,7 @@
 /* The chart as a picture to be saved. */
 
 import { color, drawn } from "./chart.js";
-import { style } from "./dom.js";
+import { style, visible } from "./dom.js";
 import { whole } from "./format.js";
 import { view } from "./state.js";
 
@@ -18,8 +18,8 @@ export function picture() {
   let left = 12 * ratio;
   for (const [number, label] of labels.entries()) {
     ctx.fillStyle = color(number);
-    ctx.fillText(label, left, 22 * ratio);
-    left += ctx.measureText(label).width + 16 * ratio;
+    ctx.fillText(visible(label), left, 22 * ratio);
+    left += ctx.measureText(visible(label)).width + 16 * ratio;
   }
   ctx.fillStyle = style("--quiet");
   const { release } = view.shown, about = `${release.stream} · round ${whole(release.round)} · ${release.counts_what}`;

@@ -1,7 +1,7 @@
 /* The table: which labels have rows, in which order, and on which scale.  At most MOST_ROWS, however many are released. */
 
 import { say } from "./announcer.js";
-import { $, put } from "./dom.js";
+import { $, put, visible } from "./dom.js";
 import { rounded, whole } from "./format.js";
 import { drawMeasure, measured } from "./measure.js";
 import { MOST_PINS, isPinned, pinned as allPinned, toggle } from "./pins.js";
@@ -43,6 +43,7 @@ function order() {
   const unpinned = found.filter((name) => !isPinned(name));
   const others = withFocus(unpinned.slice(0, view.limit));
   place([...pinned, ...others]);
+  $("table").style.setProperty("--longest", Math.max(0, ...[...rows.keys()].map((label) => label.length)));
   [...pinned, ...others].forEach((label, index) => {
     rows.get(label).line.classList.toggle("last-pinned", index === pinned.length - 1 && others.length > 0);
   });
@@ -58,11 +59,11 @@ function withFocus(labels) {
   return labels;
 }
 
-function place(visible) {
-  const keep = new Set(visible), focused = document.activeElement;
+function place(labels) {
+  const keep = new Set(labels), focused = document.activeElement;
   for (const [label, row] of rows) if (!keep.has(label)) { row.line.remove(); rows.delete(label); }
   let next = $("rows").firstElementChild;
-  for (const label of visible) {
+  for (const label of labels) {
     if (!rows.has(label)) rows.set(label, newRow(label, togglePin));
     const { line } = rows.get(label);
     if (line === next) next = next.nextElementSibling;
@@ -96,7 +97,7 @@ const isOfWindow = () => Boolean(view.window || view.shown.release.window);
 
 export function togglePin(label) {
   if (!toggle(label)) return say(`No more than ${MOST_PINS} labels can be pinned.`);
-  say(`${label} ${isPinned(label) ? "pinned" : "no longer pinned"}.`);
+  say(`${visible(label)} ${isPinned(label) ? "pinned" : "no longer pinned"}.`);
   changed(true);
 }
 

@@ -1,7 +1,7 @@
 /* The rows of the table: made once for each label that is visible, and filled anew with every release. */
 
 import { isFresh } from "./arrivals.js";
-import { drawing, element, isolated, put } from "./dom.js";
+import { drawing, element, isolated, put, visible } from "./dom.js";
 import { whole } from "./format.js";
 import { places } from "./places.js";
 import { sparkline } from "./sparks.js";
@@ -25,7 +25,7 @@ export function newRow(label, togglePin) {
   cell("rank", row.rank, row.places);
   row.tag = element("span", "new", "tag");
   row.found = element("small", "", "found");
-  cell("name", isolated(label), row.tag, row.found).title = label;
+  cell("name", isolated(label), row.tag, row.found).title = visible(label);
   row.track = element("span", "", "track");
   for (const name of ["spread", "solid", "tick"]) row.track.append(element("i", "", name));
   cell("bar", row.track).setAttribute("aria-hidden", "true");

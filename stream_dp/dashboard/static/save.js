@@ -22,8 +22,9 @@ const WAYS = {
   json: () => download(new Blob([JSON.stringify(content(), null, 1)], { type: "application/json" }), "json"),
   png: () => picture().toBlob((blob) => download(blob, "png")),
   link: async () => {
-    await navigator.clipboard.writeText(location.href);
-    say("The link is copied.");
+    const isCopied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    if (isCopied) say("The link is copied.");
+    else prompt("This page may not write to the clipboard. The link:", location.href);  // as one that came without TLS
   },
 };
 
@@ -35,7 +36,7 @@ export function content() {
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
     ...(totals && !view.window ? { total: totals[rank.get(label)], since: since[rank.get(label)] } : {}),
   }));
-  const { stream, epoch, round, ts, sd, tau, epsilon, delta, units, over_cap, units_sd } = release;
+  const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release, { units, over_cap, units_sd } = (view.window ? view.recent : release) || {};
   return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, units, over_cap, units_sd, epsilon, delta, guarantee, counted: release.counts_what, rows };
 }
 

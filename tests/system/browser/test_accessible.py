@@ -1,19 +1,24 @@
 """axe-core finds nothing to complain of, in both themes, on a desktop and on a phone, now and in the past."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
 from stream_dp.cli.statement_page import NOT_PROTECTED, Charged, SetBudget, Statement, html
+from stream_dp.events.record import Record
+from stream_dp.kafka import log
 from stream_dp.privacy.wording import for_viewers
 from tests.dashboard.chromium import prefer, size
-from tests.dashboard.page import of_page, text, wait_for, wait_for_round
+from tests.dashboard.page import of_page, rows, text, wait_for, wait_for_round
 from tests.dashboard.running import Running
 from tests.dashboard.vendored import AXE
+from tests.example_releases import release
 from tests.system.browser.test_windows import MINUTE, each_minute, publish
 from tests.system.streams import Stream
 
@@ -85,6 +90,47 @@ def test_axe_finds_no_violation(page: Chrome) -> None:
     of_page(page, "past", "page.lookBack('round=20')")
     wait_for_round(page, 20)
     assert complaints_of_axe(page)[1] == []
+
+
+def test_axe_finds_no_violation_whatever_is_picked(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    """Windows, rates, shares, two labels that are compared, a family, an empty search, results, and an open menu."""
+    families = {"dest:ATL": 900, "dest:LAX": 880, "carrier:UA": 870, "carrier:B6": 400}
+    start, every = int(time.time() * 1000) - 30 * MINUTE, []
+    for each in each_minute(stream, 1, 30, start):
+        counts = dict(zip(each.labels, each.counts, strict=True)) | families
+        made = release(each.round, counts, stream.settings.stream)
+        every.append(
+            replace(made, ts=each.ts, previous=each.round - 1, units=3_000, over_cap=1_300, units_sd=40.0)
+        )
+    publish(stream, every)
+    results = f"{stream.settings.stream}.results"
+    log.create_topics(stream.settings.kafka, results)
+    done = {
+        "status": "done",
+        "job": "histogram",
+        "labels": ["tea"],
+        "counts": [900],
+        "low": [860],
+        "high": [940],
+    }
+    stream.write(results, [Record(0, 0, b"1", json.dumps(done).encode())])
+    browser.get(f"{dashboard.url}/?label=dest%3AATL&label=dest%3ALAX")
+    wait_for_round(browser, 30)
+    wait_for(browser, lambda: browser.find_element(By.ID, "results").is_displayed())
+    wait_for(browser, lambda: "Nobody can tell whether" in browser.find_element(By.CLASS_NAME, "chart").text)
+    assert complaints_of_axe(browser)[1] == []
+    for address in ("window=5m", "window=5m&as=hour", "as=share", "family=dest&sort=label"):
+        browser.get(f"{dashboard.url}/?{address}")
+        wait_for_round(browser, 30)
+        wait_for(browser, lambda: len(rows(browser)) >= 2)
+        assert complaints_of_axe(browser)[1] == [], address
+    browser.find_element(By.ID, "search").send_keys("nothing has this name")
+    wait_for(browser, lambda: rows(browser) == [])
+    assert complaints_of_axe(browser)[1] == []
+    browser.find_element(By.CSS_SELECTOR, "#save summary").click()
+    assert complaints_of_axe(browser)[1] == []
 
 
 def test_axe_finds_no_violation_in_a_statement(browser: Chrome, tmp_path: Path) -> None:

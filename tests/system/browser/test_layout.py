@@ -77,6 +77,28 @@ def test_a_tile_holds_its_text_on_every_screen_and_a_wide_one_is_used(
     assert browser.execute_script(used) > 0.95
 
 
+def test_names_are_whole_where_there_is_room(dashboard: Running, stream: Stream, browser: Chrome) -> None:
+    """Those of 34 characters are on a wide screen, and of 24 on a small one; the bars keep theirs."""
+    names = "return [...document.querySelectorAll('#rows td.name')]"
+    cut = f"{names}.filter(name => name.scrollWidth > name.clientWidth).length"
+    bars = "return document.querySelector('#rows td.bar').clientWidth"
+    found = {}
+    for number, (width, longest) in enumerate(
+        ((1_700, 34), (1_280, 24), (1_280, 60), (2_560, 34), (1_000, 24)), 1
+    ):
+        write(
+            stream, release(number, {("White Hanging Heart T-Light Holder" * 2)[:longest]: 900, "tea": 500})
+        )
+        browser.get(dashboard.url)
+        wait_for_round(browser, number)
+        browser.refresh()  # now it is nothing new
+        wait_for_round(browser, number)
+        size(browser, width, 900)
+        found[width, longest] = browser.execute_script(cut)
+        assert browser.execute_script(bars) > 100, width
+    assert found == {(1_700, 34): 0, (1_280, 24): 0, (1_280, 60): 1, (2_560, 34): 0, (1_000, 24): 0}
+
+
 @pytest.mark.parametrize("largest", [44_664, 150])
 def test_the_threshold_is_never_written_over_the_end_of_the_axis(
     dashboard: Running, stream: Stream, browser: Chrome, largest: int

@@ -223,6 +223,17 @@ def test_labels_are_text_whatever_they_hold(dashboard: Running, stream: Stream, 
     wait_for_round(browser, 2)
     assert shown_rows(browser) == expected_rows(hostile)
     assert {row["label"] for row in rows(browser) if row["fresh"]} >= set(HOSTILE[-5:])
+    [turned] = [
+        line for line in browser.find_elements(By.CSS_SELECTOR, "#rows td.name") if "right" in line.text
+    ]
+    assert turned.get_attribute("title") == "U+202Eright to left"
+    seen = (
+        "const style = getComputedStyle(arguments[0].querySelector('.control'), arguments[1]); return style"
+    )
+    assert browser.execute_script(f"{seen}.content", turned, "::after") == '"U+202E"'
+    assert browser.execute_script(f"{seen}.unicodeBidi", turned, None) == "isolate", (
+        "it turns nothing beside it"
+    )
     start_the_clock(browser)
     wait_for(browser, lambda: browser.find_element(By.ID, "results").is_displayed())
     listed = "return [...document.querySelectorAll('#result-cards li bdi')].map(each => each.textContent)"

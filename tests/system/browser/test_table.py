@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -118,3 +119,21 @@ def test_it_is_saved_as_csv_and_json_and_the_chart_as_a_picture(
     assert found["counted"] == what
     assert "labels_seen" not in msgspec.json.encode(found).decode()
     assert saved.with_name(f"{saved.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "clipboard", ["undefined", "{ writeText: async () => { throw new Error('denied'); } }"]
+)
+def test_a_link_is_there_to_copy_if_the_page_may_not(
+    dashboard: Running, stream: Stream, browser: Chrome, clipboard: str
+) -> None:
+    """A page that came without TLS from another machine has no clipboard, and people may refuse it."""
+    write(stream, release(1, {"tea": 900}))
+    browser.get(f"{dashboard.url}/?label=tea")
+    wait_for_round(browser, 1)
+    browser.execute_script(f"Object.defineProperty(navigator, 'clipboard', {{ value: {clipboard} }})")
+    browser.execute_script("window.prompt = (...told) => { window.told = told; }")
+    browser.find_element(By.CSS_SELECTOR, "#save summary").click()
+    browser.find_element(By.CSS_SELECTOR, "#save [data-way=link]").click()
+    wait_for(browser, lambda: browser.execute_script("return window.told !== undefined"))
+    assert browser.execute_script("return window.told[1]") == f"{dashboard.url}/?label=tea"
