@@ -107,14 +107,16 @@ def calibrate(
     )
     compared = (mechanism, discover, window) == (None, None, None)
     reports = [_report(*each, asked) for each in calibrated]
+    if plot is not None:
+        calibrate_plot.draw(
+            calibrated, plot
+        )  # before anything is printed: whoever reads that may close the pipe
     if as_json:
         typer.echo(json.dumps(_comparison(reports, refused) if compared else reports[0]))
     elif compared:
         _print_comparison(_comparison(reports, refused), calibrated[0][1])
     else:
         _print(reports[0], *calibrated[0])
-    if plot is not None:
-        calibrate_plot.draw(calibrated, plot)
 
 
 def _calibrated(

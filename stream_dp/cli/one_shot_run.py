@@ -82,12 +82,12 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
     result = _answer(_bound(request, site), settings, site, job)
     if job.output is not None:
         write_result(result, job.output)
+    if plot is not None:
+        view.draw(result, plot)  # before anything is printed: whoever reads that may close the pipe
     if job.as_json:
         typer.echo(msgspec.json.encode(result).decode())
     else:
         view.show_result(output(), result)
-    if plot is not None:
-        view.draw(result, plot)
 
 
 def _content(name: str, value: Any) -> Any:

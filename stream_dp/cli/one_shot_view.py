@@ -2,6 +2,7 @@
 
 from math import isfinite
 from pathlib import Path
+from textwrap import fill
 
 import msgspec
 import typer
@@ -147,6 +148,8 @@ def draw(result: JobResult, file: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel(f"noisy count of distinct {result.unit}s, with 95% intervals")
     axes.set_title(f"{result.job} by {result.mechanism} of {result.source}")
+    if result.counts_what is not None:
+        figure.supxlabel(fill(result.counts_what, 110), fontsize="small")
     try:
         figure.savefig(file)
     except (OSError, ValueError) as error:

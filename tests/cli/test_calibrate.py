@@ -218,6 +218,17 @@ def png_size(file: Path) -> tuple[int, int]:
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
 
 
+def test_the_picture_is_there_for_who_reads_no_more_than_the_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "mechanisms.png"
+    words = [sys.executable, "-m", "stream_dp.cli", "calibrate", "--horizon", "1023", "--plot", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stdout is not None
+        assert ran.stderr is not None
+        ran.stdout.close()
+        assert "Traceback" not in ran.stderr.read()
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     "options",
     [

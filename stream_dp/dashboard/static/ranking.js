@@ -9,7 +9,7 @@ import { drawRow, newRow, rows } from "./rows.js";
 import { silence } from "./silence.js";
 import { sorted } from "./sorting.js";
 import { NORMAL_95, ROWS_STEP, changed, isOfFamily, ranked, view } from "./state.js";
-import { refreshTrends } from "./trends.js";
+import { drawTrend, refreshTrends } from "./trends.js";
 import { isWindowSilent } from "./windows.js";
 
 const MOST_ROWS = 200;
@@ -64,7 +64,7 @@ function place(labels) {
   for (const [label, row] of rows) if (!keep.has(label)) { row.line.remove(); rows.delete(label); }
   let next = $("rows").firstElementChild;
   for (const label of labels) {
-    if (!rows.has(label)) rows.set(label, newRow(label, togglePin));
+    if (!rows.has(label)) { rows.set(label, newRow(label, togglePin)); drawTrend(label); }
     const { line } = rows.get(label);
     if (line === next) next = next.nextElementSibling;
     else $("rows").insertBefore(line, next);

@@ -67,7 +67,7 @@ export function questions(labels) {
   return found.map((some) => some.join("&"));
 }
 
-function drawTrend(label) {
+export function drawTrend(label) {
   if (!rows.has(label)) return;
   const { rounds } = steps, counts = (trends.get(label)?.counts || []).filter((_, index) => rounds[index] <= end);
   const row = rows.get(label);

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from stream_dp.privacy.wording import counted
 from tests.dashboard.page import rows, text, wait_for, wait_for_round, wait_for_text
 from tests.dashboard.running import Running
 from tests.example_releases import release
 from tests.system.browser.published import write
-from tests.system.browser.test_windows import MINUTE, each_minute, late, publish
+from tests.system.browser.test_windows import MINUTE, each_minute, late, pick, publish
 from tests.system.streams import Stream
 
 
@@ -85,6 +86,26 @@ def test_what_moves_cannot_be_told_of_a_young_epoch_nor_after_a_silence(
         browser, lambda: text(browser, "movers-note").startswith("Cannot tell: nothing was released for")
     )
     assert text(browser, "rising") == ""
+
+
+def test_a_row_that_comes_back_has_its_trend_also_on_an_idle_stream(
+    dashboard: Running, stream: Stream, browser: Chrome
+) -> None:
+    publish(stream, each_minute(stream, 1, 30, late()))
+    browser.get(dashboard.url)
+    wait_for_round(browser, 30)
+    drawn = "return [...document.querySelectorAll('#rows .trend path')].map(path => Boolean(path.getAttribute('d')))"
+    wait_for(browser, lambda: browser.execute_script(drawn) == [True] * 3)
+    search = browser.find_element(By.ID, "search")
+    search.send_keys("nothing has this name")
+    wait_for(browser, lambda: labels(browser) == [])
+    search.clear()
+    search.send_keys(Keys.ESCAPE)
+    wait_for(browser, lambda: len(labels(browser)) == 3)
+    wait_for(browser, lambda: browser.execute_script(drawn) == [True] * 3)
+    pick(browser, "last 5 minutes")
+    wait_for(browser, lambda: labels(browser) == ["milk", "tea", "cake"])
+    assert browser.execute_script(drawn) == [True] * 3
 
 
 def test_it_is_saved_as_csv_and_json_and_the_chart_as_a_picture(
