@@ -131,10 +131,6 @@ class Settings(TopicNames, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f'an engine finds labels at tests: leave engine = "{self.engine}" out, or set mechanism = "blt", '
                 'shown = "kept" and discover = "default"'
             )
-        if self.cap_share:
-            raise SettingsError(
-                f'an engine counts no cells beside the labels: leave cap_share or engine = "{self.engine}" out'
-            )
 
     def _check_tests(self) -> None:
         """Raise `SettingsError` for tests that the mechanism does not make, or that nothing times."""

@@ -44,19 +44,21 @@ class RoundChain:
             [(partition, noise.part_digest(number, partition, labels)) for partition, labels in parts]
             for number, parts in enumerate(rounds, first)
         )
+        return self.join(first, digests, cells)
+
+    def join(
+        self, first: int, rounds: Iterable[PartDigests], cells: Sequence[tuple[int, int]] = ()
+    ) -> list[bytes]:
+        """The same from the digests of the parts of each round."""
+        noise, heads = self._noise, []
         if cells:
             of_cells = (
                 noise.part_digest(number, _CELLS, {"units": units, "over the cap": over})
                 for number, (units, over) in enumerate(cells, first)
             )
-            digests = ([*parts, (_CELLS, digest)] for parts, digest in zip(digests, of_cells, strict=True))
-        return self.join(first, digests)
-
-    def join(self, first: int, rounds: Iterable[PartDigests]) -> list[bytes]:
-        """The same from the digests of the parts of each round."""
-        heads = []
+            rounds = ([*parts, (_CELLS, digest)] for parts, digest in zip(rounds, of_cells, strict=True))
         for number, digests in enumerate(rounds, first):
             before = EMPTY_HISTORY if (number - 1) % self._rounds == 0 else self.history
-            self.history = self._noise.join_history(before, number, digests)
+            self.history = noise.join_history(before, number, digests)
             heads.append(self.history)
         return heads

@@ -38,13 +38,16 @@ class PartitionOfRound(msgspec.Struct, frozen=True, array_like=True):
     """What one partition brings to a round, but for its labels.
 
     `head` is its digest of the admitted labels.  `records`, `digest` and `last` are what it brings to the log's digest:
-    see `PartDigest`.  Without a record, the first is 0 and the others are empty.
+    see `PartDigest`.  Without a record, the first is 0 and the others are empty.  `units` and `over` are what it brings
+    to the cells beside the labels (engine/cap_cells.py), 0 in an epoch that has none.
     """
 
     head: bytes
     records: int = 0
     digest: bytes = b""
     last: bytes = b""
+    units: int = 0
+    over: int = 0
 
 
 class CountedRound(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +76,11 @@ class CountedRound(msgspec.Struct, frozen=True, array_like=True):
         if len(places) != len(counts) or np.any(np.diff(places) <= 0) or np.any(counts < 1):
             raise ValueError("places and counts do not belong together")
         return places, counts
+
+    @property
+    def cells(self) -> tuple[int, int]:
+        """What it brings to the cells beside the labels: units, and those over the cap."""
+        return sum(part.units for part in self.partitions), sum(part.over for part in self.partitions)
 
     @property
     def in_log(self) -> list[PartDigest]:

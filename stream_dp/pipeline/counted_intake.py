@@ -85,7 +85,13 @@ class CountedIntake:
                 closed.found[number] = self._found(counted.found, number, counted)
             closed.timestamps.append(due)
             closed.digests.append([(place, part.head) for place, part in enumerate(counted.partitions)])
-        elif counted.counts or counted.found is not None or any(part.head for part in counted.partitions):
+            if self._mechanism.cap_share:
+                closed.cells.append(counted.cells)
+        elif (
+            counted.counts
+            or counted.found is not None
+            or any(part.head or part.units or part.over for part in counted.partitions)
+        ):
             raise self._refused(counted, "counts what is of no day")
         self.position = Position(first, log, due, position.released, barrier, tuple(further))
 
@@ -103,6 +109,10 @@ class CountedIntake:
             raise self._refused(counted, "counts no labels that could be") from None
         ends = enumerate(barrier.ends)
         most = sum(max(0, end - at(self.position.offsets, place)) for place, end in ends)
+        if not all(0 <= cell <= most * self._mechanism.cap_share for cell in counted.cells):
+            raise self._refused(
+                counted, "counts more units than there are events, or units that nobody asks for"
+            )
         if len(places) and (places[0] < 0 or places[-1] >= len(self._shown) or counts.max() > most):
             raise self._refused(counted, "counts labels that are not shown, or more events than there are")
         return dict(zip(map(self._shown.__getitem__, places.tolist()), counts.tolist(), strict=True))

@@ -131,7 +131,10 @@ class Pipeline:
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
         chain, first = self._chain, self.round + 1
-        heads = chain.join(first, closed.digests) or chain.extend(first, closed.parts, closed.cells)
+        if closed.digests:
+            heads = chain.join(first, closed.digests, closed.cells)
+        else:
+            heads = chain.extend(first, closed.parts, closed.cells)
         if isinstance(self.histogram, CountedHistogram):
             self.histogram.found |= closed.found
         output = Output(

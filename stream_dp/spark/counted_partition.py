@@ -45,6 +45,7 @@ class CountedPartition:
         self._admission = Admission(epoch, key, epoch.topic, days, bound)
         self._admission.schemas.take(*schemas)
         self._digester = LogDigester(key, epoch.reads_headers)
+        self._counts_cells = epoch.mechanism.cap_share
 
     def close(self, barrier: Barrier, records: Sequence[Records]) -> RoundOfPartition:
         """The round that `barrier` closes; `records` are all of the partition, in order.
@@ -52,16 +53,19 @@ class CountedPartition:
         If it does not count, nothing is admitted, and it has no head.
         """
         columns = Records.joined(records) if records else ()
-        letters, counts, head = list[DeadLetter](), Counter[str](), b""
+        letters, counts, head, cells = list[DeadLetter](), Counter[str](), b"", [(0, 0)]
         if self._admission.counts_all or self._admission.counts(barrier):
             self._round += 1
-            [admitted] = self._admission.admitted([(self._number, columns)], letters)
+            cells.clear()
+            [admitted] = self._admission.admitted([(self._number, columns)], letters, cells)
             counts = Counter(admitted)
             head = self._noise.part_digest(self._round, self._number, counts)
+        [of_cells] = cells if self._counts_cells else [(0, 0)]
         if not columns:
             return RoundOfPartition(PartitionOfRound(head), counts, letters)
         part = self._digester.of_part(self._number, columns)
-        return RoundOfPartition(PartitionOfRound(head, part.records, part.digest, part.last), counts, letters)
+        in_log = part.records, part.digest, part.last
+        return RoundOfPartition(PartitionOfRound(head, *in_log, *of_cells), counts, letters)
 
 
 def start_of(epoch: Epoch, barrier: Barrier, partition: int) -> int:

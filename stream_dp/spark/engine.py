@@ -238,18 +238,20 @@ class EngineEpoch:
         assert self.epoch.after_barrier is not None
         parts = {number: each for answer in answers for number, each in answer.partitions.items()}
         links = RoundChain(self._noise, self.epoch.mechanism.chain_rounds, self.state.history)
-        rounds = []
+        counts_cells, rounds = self.epoch.mechanism.cap_share, list[CountedRound]()
         for step, (barrier, number) in enumerate(zip(barriers, numbers, strict=True)):
             mine = [parts[place][step] for place in range(len(barrier.offsets))]
-            if number:
-                links.join(number, [[(place, part.head) for place, part in enumerate(mine)]])
             columns = [
                 (np.frombuffer(places, "<i4").astype(np.int64), np.frombuffer(counts, "<i4").astype(np.int64))
                 for places, counts in (answer.shown[step] for answer in answers)
             ]
             shown = packed_sum(columns)
             at_barrier = barrier.number - self.epoch.after_barrier.number
-            rounds.append(CountedRound(self.epoch.nonce, at_barrier, barrier.digest, mine, *shown))
+            counted = CountedRound(self.epoch.nonce, at_barrier, barrier.digest, mine, *shown)
+            if number:
+                heads = [(place, part.head) for place, part in enumerate(mine)]
+                links.join(number, [heads], [counted.cells] * counts_cells)
+            rounds.append(counted)
         return rounds, links.history
 
     def _tested(self, state: EngineState) -> tuple[EngineState, list[tuple[str, int]]]:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from stream_dp.counters.protocol import CAP_CELLS
 from stream_dp.events.bounding import PAIR_BYTES, USER_BYTES, UserBound
 from stream_dp.events.counted_round import PartitionOfRound
 from stream_dp.events.event import Event
@@ -32,8 +33,8 @@ from stream_dp.spark.tasks import Counted, CountTasks, Found, Process, Tally, Wo
 _Row = tuple[int, int, list[tuple[bytes, list[str]]]]
 """Place of a round in the turn, partition, and the events in order: bits of their user, and their items."""
 
-_Admitted = list[tuple[int, dict[str, int]]]
-"""Place of a round in the turn, and how often which labels were admitted."""
+_Admitted = list[tuple[int, dict[str, int], tuple[int, int]]]
+"""Place of a round in the turn, how often which labels were admitted, and what that adds to the cells beside them."""
 
 
 class _Collected(UserBound):
@@ -101,12 +102,15 @@ class BoundTasks:
         known = [process.files.read_block(f"{name}.{bucket}", bucket)[0] for name in self.pairs]
         users = {user for _, _, events in rows for user, _ in events}
         held = _of_users(b"".join(known), users)
-        bound = UserBound(self.work.epoch.mechanism.items_per_event, process.key, process.nonce, held)
+        most, cap_share = (self.work.epoch.mechanism.items_per_event, self.work.epoch.mechanism.cap_share)
+        bound = UserBound(most, process.key, process.nonce, held, cap_share)
         admitted = defaultdict[int, _Admitted](list)
         for step, partition, events in rows:
+            units, over = bound.units, bound.over
             counts = Counter(chain.from_iterable(bound.admit_items(*event) for event in events))
-            if counts:
-                admitted[partition].append((step, counts))
+            cells = (bound.units - units, bound.over - over) if cap_share else (0, 0)
+            if counts or any(cells):
+                admitted[partition].append((step, counts, cells))
         blocks = (
             (each, msgspec.msgpack.encode(rounds), len(rounds)) for each, rounds in sorted(admitted.items())
         )
@@ -135,14 +139,17 @@ class CountUserTasks:
         numbers = reading.days().numbers(reading.rounds, reading.barriers)
         for number in reading.tasks[task]:
             rounds = [Counter[str]() for _ in reading.barriers]
+            cells = np.zeros((len(rounds), CAP_CELLS), np.int64)
             for bucket in range(BUCKETS):
-                for step, counts in _decoded(process, f"{self.admitted}.{bucket}", number, _Admitted):
+                for step, counts, more in _decoded(process, f"{self.admitted}.{bucket}", number, _Admitted):
                     rounds[step].update(counts)
+                    cells[step] += more
             heads = list[PartitionOfRound]()
             for step, (counts, counted_round) in enumerate(zip(rounds, numbers, strict=True)):
                 tally.add(step, counts)
                 head = process.noise.part_digest(counted_round, number, counts) if counted_round else b""
-                heads.append(PartitionOfRound(head))
+                units, over = cells[step].tolist()
+                heads.append(PartitionOfRound(head, units=units, over=over))
             counted.partitions[number] = heads
         tally.put_into(counted, f"{self.name}.{task}")
         return counted
@@ -159,7 +166,7 @@ def with_heads(read: Sequence[Counted], counted: Sequence[Counted]) -> list[Coun
         Counted(
             {
                 number: [
-                    msgspec.structs.replace(part, head=head.head)
+                    msgspec.structs.replace(part, head=head.head, units=head.units, over=head.over)
                     for part, head in zip(parts, mine.partitions[number], strict=True)
                 ]
                 for number, parts in each.partitions.items()

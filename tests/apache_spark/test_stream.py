@@ -37,7 +37,7 @@ from stream_dp.spark.worker import run_on
 
 PARTITIONS, APART = 3, 8
 SPARK: dict[str, Any] = {"engine": "spark", "mechanism": "blt", "discover": f"every-{APART}", "at_least": 2}
-SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 255, **TICKS, **NO_MORE}
+SPARK |= {"epsilon": 20.0, "delta": 0.2, "horizon": 255, "cap_share": True, **TICKS, **NO_MORE}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import PARTITION, Barrier
 from stream_dp.events.counted_round import CountedRound, CountsRefused, PartitionOfRound
 from stream_dp.pipeline.counted_intake import CountedIntake
@@ -14,7 +15,9 @@ from tests.events.barrier_chains import chain
 from tests.pipeline.test_user_days import BERLIN, HOUR, KEY, SHORT, epoch
 
 DAYS = epoch(mechanism="blt", discover="every-2", horizon=63)
+CELLS = epoch(mechanism="blt", discover="every-2", horizon=63, cap_share=True)
 PART = PartitionOfRound(b"head", 5, b"digest", b"last")
+UNITS = msgspec.structs.replace(PART, units=5, over=1)
 OF_NO_DAY = msgspec.structs.replace(PART, head=b"")
 
 
@@ -53,10 +56,20 @@ def said(**changed: Any) -> list[CountedRound]:
     return [*rounds[:-1], msgspec.structs.replace(rounds[-1], **fields)]
 
 
-def take(rounds: Sequence[CountedRound], most: int = 9) -> tuple[CountedIntake, Any]:
-    intake = CountedIntake(DAYS, KEY, None, ["tea"])
+def take(rounds: Sequence[CountedRound], most: int = 9, opened: Epoch = DAYS) -> tuple[CountedIntake, Any]:
+    intake = CountedIntake(opened, KEY, None, ["tea"])
     parts = [part for pair in zip(rounds, barriers(), strict=False) for part in pair]
     return intake, intake.process(parts, most)
+
+
+def test_units_are_counted_if_the_epoch_asks_for_them_and_there_may_be_so_many() -> None:
+    rounds = said(partitions=[UNITS])
+    _, closed = take(rounds, opened=CELLS)
+    assert closed.cells == [(0, 0), (5, 1)]
+    for impossible in ({"units": 6}, {"over": 6}, {"over": -1}):
+        strange = msgspec.structs.replace(UNITS, **impossible)
+        with pytest.raises(CountsRefused, match="more units than there are events"):
+            take(said(partitions=[strange]), opened=CELLS)
 
 
 def test_what_is_of_no_day_is_no_round_and_stands_in_the_log() -> None:
@@ -87,7 +100,9 @@ def test_what_is_of_no_day_is_no_round_and_stands_in_the_log() -> None:
         (3, {"found": [("tea", 1_000)]}, "cannot have found"),
         (3, {"found": [("new", 1)]}, "cannot have found"),
         (3, {"found": [("new", 1_000), ("a", 1_000)]}, "cannot have found"),
+        (3, {"partitions": [UNITS]}, "more units than there are events, or units that nobody asks for"),
         (2, {"partitions": [PART]}, "of no day"),
+        (2, {"partitions": [msgspec.structs.replace(UNITS, head=b"")]}, "of no day"),
         (2, {"found": []}, "of no day"),
         (2, {"places": numbers(0), "counts": numbers(1)}, "of no day"),
     ],
