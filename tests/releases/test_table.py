@@ -12,7 +12,6 @@ from stream_dp.releases.table_row import NoRows, decode_row, is_foreign, removal
 from stream_dp.releases.whole_release import WholeRelease
 from stream_dp.workers.table import TableWriter, _follow, corrections
 from tests.docs.schemas import schema
-from tests.releases.test_changes import release
 
 HOSTILE = [
     "",
@@ -25,6 +24,16 @@ HOSTILE = [
 ]
 NO_KEYS = ["\x00\x1f\x7f", "x" * 5_000, "🍵" * 1_024]
 """Those that no database takes as a key: with a NUL, or longer than 2,600 bytes."""
+
+
+def release(number: int, counts: dict[str, int], epoch: int = 1) -> WholeRelease:
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return WholeRelease(
+        v=1, stream="s", epoch=epoch, nonce=f"{epoch:032x}", round=number, horizon=100, ts="2026-01-31T12:00:00.000Z",
+        unit="event", mechanism="binary", epsilon=1.0, delta=1e-6, rho=0.1, items_per_event=4, shown="kept",
+        previous=number - 1, tag="00" * 16, sd=3.0, tau=5, part=1, parts=1,
+        labels=[label for label, _ in ordered], counts=[count for _, count in ordered],
+    )  # fmt: skip
 
 
 def parsed(rows: dict[bytes, bytes]) -> dict[str, dict[str, object]]:
