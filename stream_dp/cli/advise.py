@@ -12,6 +12,7 @@ from stream_dp.cli.output import progress_bar, spaced, steps_bar
 from stream_dp.config.file_kinds import KINDS
 from stream_dp.jobs.comparison import Finds, Question, best, bound_of_most
 from stream_dp.jobs.file_rows import read_file
+from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import BadRequest, JobName, Source, Unit
 from stream_dp.jobs.rows import RowCollector, Rows
 from stream_dp.jobs.source_file import find_file
@@ -56,7 +57,9 @@ def advise(
     question = Question(job, epsilon, delta, k)
     try:
         bounds = options.numbers(items_per_user, int, "--items-per-user")
-        question.requests(bounds)
+        calibrate(
+            question.asked(question.default)
+        )  # what cannot be asked at all is refused before anything is read
         rows = _rows(file, user, item, unit, hidden=as_json)
         if not len(rows):
             raise Mistake(f"the file {file!r} holds no rows that count: give users and items")
@@ -69,8 +72,8 @@ def advise(
         raise Mistake(str(refused)) from None
     [default] = [each for each in found if each.is_default]
     if as_json:
-        told = {"job": job, "epsilon": epsilon, "delta": delta, "runs": runs, "best": most, "found": found}
-        told |= {"bound_of_most": bound}
+        asked = {"job": job, "epsilon": epsilon, "delta": delta, "runs": runs}
+        told = asked | {"bound_of_most": bound, "best": most, "found": found}
         typer.echo(msgspec.json.encode(told).decode())
         return
     _print(question, found, default, most, runs, bound)

@@ -108,9 +108,8 @@ def calibrate(
     compared = (mechanism, discover, window) == (None, None, None)
     reports = [_report(*each, asked) for each in calibrated]
     if plot is not None:
-        calibrate_plot.draw(
-            calibrated, plot
-        )  # before anything is printed: whoever reads that may close the pipe
+        # Before anything is printed: whoever reads that may close the pipe.
+        calibrate_plot.draw(calibrated, plot)
     if as_json:
         typer.echo(json.dumps(_comparison(reports, refused) if compared else reports[0]))
     elif compared:

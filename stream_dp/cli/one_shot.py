@@ -15,7 +15,7 @@ import typer
 from stream_dp.cli.one_shot_options import Job, Plot, VotesJob, guarantee, reading
 from stream_dp.cli.one_shot_run import run
 from stream_dp.jobs.declared import REQUIRED, Declared
-from stream_dp.jobs.defaults import DEFAULT_K, default_in_words
+from stream_dp.jobs.defaults import DEFAULT_IN_WORDS, DEFAULT_K
 from stream_dp.jobs.mechanisms import CHOSEN, MECHANISMS
 from stream_dp.jobs.request import JobName, Means, Parameters
 
@@ -72,7 +72,7 @@ _HELP: dict[JobName, str] = {
 def command(job: JobName, shared: type[Job] = Job) -> Callable[..., None]:
     """The command of a job, with its options in a signature, where typer looks for them."""
     known = MECHANISMS[job]
-    named = typer.Option(help=f"{', '.join(known)}.", show_default=default_in_words(job))
+    named = typer.Option(help=f"{', '.join(known)}.", show_default=DEFAULT_IN_WORDS[job])
     options = [_parameter("mechanism", Annotated[str | None, named])]
     options += [_option(job, name, shared) for name in _taken(known.values())]
     options += [_parameter(each.name, each.type, each.default) for each in fields(shared)]

@@ -44,9 +44,7 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
     """Run a job with these parameters and the options that all jobs take; a `mechanism` of None is chosen."""
     chosen = given["mechanism"]
     told = {each: _content(each, value) for each, value in given.items() if value is not None}
-    mechanism = chosen or default_mechanism(
-        name, {"epsilon": job.epsilon, "delta": job.delta, **told}, beside_a_stream=job.file is None
-    )
+    mechanism = chosen or default_mechanism(name, told, beside_a_stream=job.file is None)
     usual = {"delta": job.delta, "k": DEFAULT_K.get(name)}
     asked: dict[str, Any] = {
         "id": job.id or f"command-{secrets.token_hex(8)}",

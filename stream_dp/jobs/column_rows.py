@@ -54,6 +54,11 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return found
 
 
+def item_columns(item: str | Sequence[str]) -> list[str]:
+    """The columns of items, of which there may be several."""
+    return [item] if isinstance(item, str) else [*item]
+
+
 def add_batch(
     batch: pa.RecordBatch,
     user: str | None,
@@ -67,14 +72,14 @@ def add_batch(
     `query`: the column of what votes are about, which makes votes of items.
     """
     units = _column(batch, user) if user else collector.new_units(len(batch))
-    for name in [item] if isinstance(item, str) else item:
+    for name in item_columns(item):
         items, places = _column(batch, name), None
         if is_list(items.type):
             places = pc.list_parent_indices(items)
             items = pc.list_flatten(items)
         if query:
             items = _joined(_at(_column(batch, query), places), items, SEPARATOR)
-        if name is not item:
+        if not isinstance(item, str):
             items = _joined(pa.scalar(name.encode(), NAMES.value_type), items, ":")
         collector.add(_at(units, places), items)
 
@@ -85,10 +90,9 @@ def _at(column: Any, places: pa.Array | None) -> Any:
         return column
     if isinstance(column, np.ndarray):
         return column[places.to_numpy()]
-    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(
-        column.type
-    )  # Arrow cannot take of these
-    return (as_binary(column) if is_view else column).take(places)
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        column = as_binary(column)  # Arrow cannot take of a view
+    return column.take(places)
 
 
 def _joined(first: pa.Array | pa.Scalar, second: pa.Array, between: str) -> pa.Array:
@@ -103,7 +107,7 @@ def _joined(first: pa.Array | pa.Scalar, second: pa.Array, between: str) -> pa.A
 
 def check_columns(schema: pa.Schema, user: str | None, item: str | Sequence[str], query: str = "") -> None:
     """Raise `BadRequest` where these columns are not there, or are the same."""
-    named = [item] if isinstance(item, str) else [*item]
+    named = item_columns(item)
     if not named or len({*named}) < len(named):
         raise BadRequest("item names a column of items, or several, each once")
     for name in filter(None, (*named, user, query)):

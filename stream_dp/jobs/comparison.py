@@ -54,8 +54,7 @@ class Question:
     @property
     def default(self) -> str:
         """The mechanism of a request that names none."""
-        given = {"epsilon": self.epsilon, "delta": self.delta, "k": self.k}
-        return default_mechanism(self.job, given)
+        return default_mechanism(self.job, {})
 
     def asked(self, mechanism: str, **more: float) -> JobRequest:
         """The request to one mechanism.  Raises `BadRequest`."""

@@ -44,17 +44,13 @@ DEFAULT_K: dict[JobName, int] = {"top-k": 10, "label-votes": 1}
 """How many labels a command asks for that does not say."""
 
 
-def default_in_words(job: JobName) -> str:
-    """Which mechanism a job takes that names none."""
-    return _IN_WORDS[job]
-
-
-_IN_WORDS: dict[JobName, str] = {
+DEFAULT_IN_WORDS: dict[JobName, str] = {
     "top-k": "fitted, of a topic fitted-gaussian",
     "histogram": "fitted, of a topic fitted-gaussian",
     "set-union": "fitted, of a topic two-rounds",
     "label-votes": "stable",
 }
+"""Which mechanism a job takes that names none."""
 
 
 def default_mechanism(job: JobName, given: Mapping[str, Any], beside_a_stream: bool = False) -> str:

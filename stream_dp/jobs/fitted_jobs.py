@@ -101,13 +101,14 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
     return min(counted, key=lambda each: abs(each.chosen["items_per_user"] - items_per_user))
 
 
-def _bounded(first: float, branches: Sequence[Branch], bound: int) -> Fitted:
-    """For users who count with so many items: two bins, because nothing is chosen by the estimate.
+def _told(first: float, branch: Branch, bound: int, bins: list[str] | None = None) -> Fitted:
+    """For users who count with so many items: two bins, because nothing is chosen by the estimate."""
+    return Fitted(first, [branch], branch, edges=(1, bound + 1), held=(), bins=bins)
 
-    Which branch needs the fewest users for a label is public.
-    """
-    least = min(branches, key=lambda each: each.needed)
-    return Fitted(first, [least], least, edges=(1, bound + 1), held=())
+
+def _least(branches: Sequence[Branch]) -> Branch:
+    """The branch that needs the fewest users for a label, which is public."""
+    return min(branches, key=lambda each: each.needed)
 
 
 def _of_bins(
@@ -123,8 +124,7 @@ def _of_bins(
         fixed["delta"] = delta
     branch = _branch(job, name, np.asarray, fixed, **({} if most is None else {"items_per_user": most}))
     if bounded:
-        fitted = Fitted(first, [branch], branch, edges=(1, most_held + 1), held=(), bins=bins)
-        return fitted.calibrated(epsilon, fixed.get("delta", 0.0))
+        return _told(first, branch, most_held, bins).calibrated(epsilon, fixed.get("delta", 0.0))
 
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
         return replace(branch.calibrated.run(rows, noise), chosen={"fitted": name} | branch.chosen)
@@ -132,84 +132,59 @@ def _of_bins(
     return replace(branch.calibrated, run=run)
 
 
-def _histogram(
-    epsilon: float, delta: float, pure: bool, bound: int | None, bins: list[str] | None
-) -> Calibrated:
-    if bins is not None:
-        return _of_bins("histogram", epsilon, delta, bins, bound, pure)
-    first, rest = _shares(epsilon)
-    branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure, bound)
-    if bound is not None:
-        return _bounded(first, branches, bound).calibrated(epsilon, delta)
-    staged = _staged("histogram", epsilon=rest, delta=delta)
-    usual = _gaussian(branches, GAUSSIAN_COUNT_ITEMS)
-    return Fitted(first, [*branches, *staged], usual).calibrated(epsilon, delta)
+def _histogram(pure: bool) -> Callable[..., Calibrated]:
+    """A histogram whose noise, and `items_per_user` if it is left open, fit how many items users hold."""
+
+    def calibrate(
+        epsilon: float, delta: float, items_per_user: int | None = None, bins: list[str] | None = None
+    ) -> Calibrated:
+        if bins is not None:
+            return _of_bins("histogram", epsilon, delta, bins, items_per_user, pure)
+        first, rest = _shares(epsilon)
+        branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure, items_per_user)
+        if items_per_user is not None:
+            return _told(first, _least(branches), items_per_user).calibrated(epsilon, delta)
+        staged = _staged("histogram", epsilon=rest, delta=delta)
+        usual = _gaussian(branches, GAUSSIAN_COUNT_ITEMS)
+        return Fitted(first, [*branches, *staged], usual).calibrated(epsilon, delta)
+
+    return calibrate
 
 
-def _top_k(
-    epsilon: float,
-    delta: float,
-    k: int,
-    kbar: int,
-    pure: bool,
-    bound: int | None,
-    bins: list[str] | None,
-) -> Calibrated:
-    if bins is not None:
-        return _of_bins("top-k", epsilon, delta, bins, bound, pure, k=k)
-    first, rest = _shares(epsilon)
-    fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
-    counted = _sampled("top-k", fixed, pure, bound)
-    if bound is not None:
-        return _bounded(first, counted, bound).calibrated(epsilon, delta)
-    ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
-    usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
-    if ordered.needed <= _SAMPLED * usual.needed:
-        usual = ordered
-    staged = _staged("top-k", epsilon=rest, delta=delta, k=k)
-    return Fitted(first, [*counted, ordered, *staged], usual, k).calibrated(epsilon, delta)
-
-
-@one_shot("histogram", "fitted", "counts")
-def calibrate_fitted_histogram(
-    epsilon: float, delta: float, items_per_user: int | None = None, bins: list[str] | None = None
-) -> Calibrated:
-    """Calibrate a histogram whose noise, and `items_per_user` if it is left open, fit how many items users hold."""
-    return _histogram(epsilon, delta, True, items_per_user, bins)
-
-
-@one_shot("histogram", "fitted-gaussian", "counts")
-def calibrate_fitted_gaussian_histogram(
-    epsilon: float, delta: float, items_per_user: int | None = None, bins: list[str] | None = None
-) -> Calibrated:
-    """The same with Gaussian noise alone, which costs less beside other charges."""
-    return _histogram(epsilon, delta, False, items_per_user, bins)
-
-
-@one_shot("top-k", "fitted")
-def calibrate_fitted_top_k(
-    epsilon: float,
-    delta: float,
-    k: int,
-    kbar: int,
-    items_per_user: int | None = None,
-    bins: list[str] | None = None,
-) -> Calibrated:
+def _top_k(pure: bool) -> Callable[..., Calibrated]:
     """At most k labels, by the mechanism and `items_per_user` that fit how many items users hold."""
-    return _top_k(epsilon, delta, k, kbar, True, items_per_user, bins)
+
+    def calibrate(
+        epsilon: float,
+        delta: float,
+        k: int,
+        kbar: int,
+        items_per_user: int | None = None,
+        bins: list[str] | None = None,
+    ) -> Calibrated:
+        if bins is not None:
+            return _of_bins("top-k", epsilon, delta, bins, items_per_user, pure, k=k)
+        first, rest = _shares(epsilon)
+        fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
+        counted = _sampled("top-k", fixed, pure, items_per_user)
+        if items_per_user is not None:
+            return _told(first, _least(counted), items_per_user).calibrated(epsilon, delta)
+        ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
+        usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
+        if ordered.needed <= _SAMPLED * usual.needed:
+            usual = ordered
+        staged = _staged("top-k", epsilon=rest, delta=delta, k=k)
+        return Fitted(first, [*counted, ordered, *staged], usual, k).calibrated(epsilon, delta)
+
+    return calibrate
 
 
-@one_shot("top-k", "fitted-gaussian")
-def calibrate_fitted_gaussian_top_k(
-    epsilon: float,
-    delta: float,
-    k: int,
-    kbar: int,
-    items_per_user: int | None = None,
-    bins: list[str] | None = None,
-) -> Calibrated:
-    """The same without Laplace noise, which costs less beside other charges."""
-    return _top_k(epsilon, delta, k, kbar, False, items_per_user, bins)
+for _name, _pure in (
+    ("fitted", True),
+    ("fitted-gaussian", False),
+):  # the second costs less beside other charges
+    one_shot("histogram", _name, "counts")(_histogram(_pure))
+    one_shot("top-k", _name)(_top_k(_pure))
 
 
 @one_shot("set-union", "fitted")

@@ -40,10 +40,10 @@ def results(kafka: Kafka, stream: str) -> pyarrow.Table:
     for record in log.read(kafka, topic, held.first, held.end):
         try:
             part = decode_result(record.value or b"")
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            if part.status == "done":  # a worker that died may have sent it before
+                found.setdefault((part.id, part.digest, part.part), _rows(part))
+        except (msgspec.DecodeError, RecursionError, ValueError):
             continue  # not the worker's
-        if part.status == "done":  # a worker that died may have sent it before
-            found.setdefault((part.id, part.digest, part.part), _rows(part))
     return pyarrow.Table.from_batches(found.values(), _SCHEMA)
 
 

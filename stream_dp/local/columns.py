@@ -13,6 +13,7 @@ import pyarrow as pa
 from stream_dp.events.arrow_rows import UNREADABLE, each_row
 from stream_dp.events.event import BadRecord
 from stream_dp.events.mapping.text import text_of
+from stream_dp.jobs.column_rows import item_columns
 from stream_dp.jobs.request import BadRequest
 from stream_dp.jobs.rows import NAMES
 
@@ -28,8 +29,8 @@ def table_of(data: Any, item: str | Sequence[str], *others: str) -> pa.Table:
     try:
         return pa.table(data)
     except Exception:
-        items = [item] if isinstance(item, str) else item
-        return _named_columns(data, dict.fromkeys(items, _names_in_lists) | dict.fromkeys(others, _names))
+        items = dict.fromkeys(item_columns(item), _names_in_lists)
+        return _named_columns(data, items | dict.fromkeys(others, _names))
 
 
 def _named_columns(data: Any, wanted: Mapping[str, Callable[[list[Any]], pa.Array]]) -> pa.Table:

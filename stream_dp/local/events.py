@@ -67,7 +67,7 @@ def each_event(events: Iterable[Event]) -> Iterator[Any]:
 
     A row that cannot be read is `UNREADABLE`, which `record_value` takes for no event.
     """
-    if hasattr(events, "__arrow_c_stream__") and hasattr(events, "columns"):
+    if column_names(events) is not None:
         with needs_extra("a table of events", "local"):
             import pyarrow as pa
 

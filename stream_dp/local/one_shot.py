@@ -180,7 +180,7 @@ def _run(
     unit: Unit = "event" if user is None else "user"
     if delta is None:
         delta = _DELTA if ledger is None else ledger.delta_of_a_job
-    mechanism = mechanism or default_mechanism(job, {"epsilon": epsilon, "delta": delta, **parameters})
+    mechanism = mechanism or default_mechanism(job, parameters)
     asked = {"id": "local", "job": job, "mechanism": mechanism, "unit": unit, "epsilon": epsilon} | parameters
     if takes(job, mechanism, "delta"):
         asked["delta"] = delta

@@ -49,3 +49,18 @@ def share_of(
         return None
     root = sqrt(max(0.0, b * b - a * c))
     return Share(*(min(1.0, max(0.0, each)) for each in (part / whole, (b - root) / a, (b + root) / a)))
+
+
+def share_between(
+    low: float, high: float, whole: float | None, whole_sd: float | None, confidence: float = 0.95
+) -> Share | None:
+    """A count with this interval as a part of a whole; None if that is not known, or may be nothing."""
+    if whole is None or whole_sd is None:
+        return None
+    sd = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
+    return share_of((low + high) / 2, sd, whole, whole_sd, confidence)
+
+
+def share_over_cap(over: float | None, units: float | None, sd: float | None) -> Share | None:
+    """Both with noise of this standard deviation; None if one is not known, or the units may be none."""
+    return None if over is None or units is None or sd is None else share_of(over, sd, units, sd)

@@ -66,7 +66,7 @@ def history(
             rows = [_rows(each, each.labels, each.counts, each.intervals(confidence)) for each in chosen]
         else:
             with closing(ReleasesTopic(kafka, f"{stream}.releases")) as topic:
-                found = [find_window(topic, each, back) for each in chosen]
+                found = [find_window(topic, each, back, false_discoveries=None) for each in chosen]
             rows = [_rows(each.release, each.labels, each.counts, (each.low, each.high)) for each in found]
     table = pyarrow.Table.from_batches(rows, _SCHEMA)
     if labels is None:
@@ -92,7 +92,7 @@ def _rows(
     counts: Sequence[int] | NDArray[np.int64],
     ends: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> pyarrow.RecordBatch:
-    tests = dict(zip(release.labels, release.found or [], strict=True)) if release.found else {}
+    tests = dict(zip(release.labels, release.found, strict=True)) if release.found else {}
     columns = [
         np.full(len(labels), milliseconds(parse_time(release.ts))),
         np.full(len(labels), release.epoch),

@@ -6,7 +6,7 @@ from typing import Literal, Self
 import msgspec
 
 from stream_dp.config.times import milliseconds, parse_time
-from stream_dp.privacy.share import Share, share_of
+from stream_dp.privacy.share import Share, share_over_cap
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wording import counted
 
@@ -141,9 +141,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def over_cap_share(self) -> Share | None:
         """Which share of the units has more items than are counted; None if releases do not say, or nobody can tell."""
-        if self.units is None or self.over_cap is None or self.units_sd is None:
-            return None
-        return share_of(self.over_cap, self.units_sd, self.units, self.units_sd)
+        return share_over_cap(self.over_cap, self.units, self.units_sd)
 
     @property
     def counts_what(self) -> str:

@@ -1,14 +1,13 @@
 """A release with all its parts, as subscribers get it."""
 
 from heapq import nsmallest
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from stream_dp.errors import needs_extra
 from stream_dp.frames import Framed
-from stream_dp.privacy.share import Share, share_of
+from stream_dp.privacy.share import Share, share_between
 from stream_dp.releases.difference import Difference, difference_of
 from stream_dp.releases.estimates.showings import Showing, Showings
 from stream_dp.releases.release import Release
@@ -101,11 +100,7 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
 
         None if releases do not count them (`cap_share`), or while nobody can tell.  Raises as `interval` does.
         """
-        low, high = self.interval(label, confidence)
-        if self.units is None or self.units_sd is None:
-            return None
-        sd = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
-        return share_of((low + high) / 2, sd, self.units, self.units_sd, confidence)
+        return share_between(*self.interval(label, confidence), self.units, self.units_sd, confidence)
 
     def compare(self, label: str, other: str, confidence: float = 0.95) -> Difference:
         """How much larger the count of a label is than that of another one; `answer` says whether it is.

@@ -26,10 +26,10 @@ def find_window(
     releases: ReleasesTopic,
     release: WholeRelease,
     span: Span,
-    false_discoveries: float = FALSE_DISCOVERIES,
+    false_discoveries: float | None = FALSE_DISCOVERIES,
     now: int = 0,
 ) -> Window:
-    """The window of this span that ends with a release of the topic, and what rises and falls in it.
+    """The window of this span that ends with a release of the topic, and what rises and falls in it, if that is asked.
 
     If `release` is the newest one, a window by time may end `now` instead, in milliseconds since 1970: while nothing is
     released, it empties, and soon nobody can tell what rises and falls.
@@ -39,6 +39,8 @@ def find_window(
     window = window_between(
         release, older, complete, lambda of, number: release_near(releases, (of.epoch, number))
     )
+    if false_discoveries is None:
+        return window
     if span.milliseconds and now - span.clock(release) > LONGEST_SILENCE * span.milliseconds:
         return window
     oldest, both_complete = _older(releases, release, span.twice(), now)

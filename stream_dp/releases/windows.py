@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from stream_dp.config.times import SECONDS, milliseconds, parse_time
 from stream_dp.errors import Refused
 from stream_dp.frames import Framed
-from stream_dp.privacy.share import Share, share_of
+from stream_dp.privacy.share import Share, share_between, share_over_cap
 from stream_dp.releases.estimates.differences import (
     changes_between,
     intervals_across,
@@ -40,7 +39,6 @@ FALSE_DISCOVERIES = 0.05
 """The share of labels named as rising or falling that may be wrong, on average; if none moved, the probability that any
 is named."""
 
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 _SPAN = re.compile(r"([1-9][0-9]{0,8})([smhd]?)")
 
 
@@ -137,9 +135,7 @@ class Window(Framed):
     @property
     def over_cap_share(self) -> Share | None:
         """Which share of the window's units has more items than are counted; None as `units`, or if nobody can tell."""
-        if self.units is None or self.over_cap is None or self.units_sd is None:
-            return None
-        return share_of(self.over_cap, self.units_sd, self.units, self.units_sd)
+        return share_over_cap(self.over_cap, self.units, self.units_sd)
 
     def share(self, label: str) -> Share | None:
         """Which share of the window's units holds a label among their first items, with its 95% interval.
@@ -150,10 +146,9 @@ class Window(Framed):
         if label not in self.histogram:
             raise KeyError(label)
         place = self.labels.index(label)
-        low, high = float(self.low[place]), float(self.high[place])
-        if self.units is None or self.units_sd is None or any(each.label == label for each in self.new):
+        if any(each.label == label for each in self.new):
             return None
-        return share_of((low + high) / 2, (high - low) / 2 / _NORMAL_95, self.units, self.units_sd)
+        return share_between(float(self.low[place]), float(self.high[place]), self.units, self.units_sd)
 
     @property
     def histogram(self) -> dict[str, int]:

@@ -53,19 +53,19 @@ class CountedPartition:
         If it does not count, nothing is admitted, and it has no head.
         """
         columns = Records.joined(records) if records else ()
-        letters, counts, head, cells = list[DeadLetter](), Counter[str](), b"", [(0, 0)]
+        letters, counts, head = list[DeadLetter](), Counter[str](), b""
+        cells = list[tuple[int, int]]() if self._counts_cells else None
         if self._admission.counts_all or self._admission.counts(barrier):
             self._round += 1
-            cells.clear()
             [admitted] = self._admission.admitted([(self._number, columns)], letters, cells)
             counts = Counter(admitted)
             head = self._noise.part_digest(self._round, self._number, counts)
-        [of_cells] = cells if self._counts_cells else [(0, 0)]
         if not columns:
             return RoundOfPartition(PartitionOfRound(head), counts, letters)
         part = self._digester.of_part(self._number, columns)
-        in_log = part.records, part.digest, part.last
-        return RoundOfPartition(PartitionOfRound(head, *in_log, *of_cells), counts, letters)
+        units, over = cells[0] if cells else (0, 0)
+        brought = PartitionOfRound(head, part.records, part.digest, part.last, units, over)
+        return RoundOfPartition(brought, counts, letters)
 
 
 def start_of(epoch: Epoch, barrier: Barrier, partition: int) -> int:

@@ -102,13 +102,13 @@ class BoundTasks:
         known = [process.files.read_block(f"{name}.{bucket}", bucket)[0] for name in self.pairs]
         users = {user for _, _, events in rows for user, _ in events}
         held = _of_users(b"".join(known), users)
-        most, cap_share = (self.work.epoch.mechanism.items_per_event, self.work.epoch.mechanism.cap_share)
-        bound = UserBound(most, process.key, process.nonce, held, cap_share)
+        mechanism = self.work.epoch.mechanism
+        bound = UserBound(mechanism.items_per_event, process.key, process.nonce, held, mechanism.cap_share)
         admitted = defaultdict[int, _Admitted](list)
         for step, partition, events in rows:
             units, over = bound.units, bound.over
             counts = Counter(chain.from_iterable(bound.admit_items(*event) for event in events))
-            cells = (bound.units - units, bound.over - over) if cap_share else (0, 0)
+            cells = (bound.units - units, bound.over - over) if mechanism.cap_share else (0, 0)
             if counts or any(cells):
                 admitted[partition].append((step, counts, cells))
         blocks = (

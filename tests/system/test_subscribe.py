@@ -117,8 +117,12 @@ def test_results_of_jobs_are_one_table(kafka: str, topic_prefix: str) -> None:
     parts = counted.encode()
     assert len(parts) > 1
     refused = JobResult(id="r", status="refused", reason="no budget").encode()
+    strange = [
+        *msgspec.structs.replace(union, ts="yesterday").encode(),
+        msgspec.json.encode(msgspec.structs.replace(counted, labels=["tea"])),
+    ]
     with KafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
-        for value in (b"?", *refused, *parts[:1], *parts, *union.encode(), None):
+        for value in (b"?", *strange, *refused, *parts[:1], *parts, *union.encode(), None):
             producer.send(topic, value, b"key")
     table = stream_dp.results(kafka, topic_prefix)
     assert table.num_rows == 1_001

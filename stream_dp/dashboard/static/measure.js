@@ -5,7 +5,7 @@ import { say } from "./announcer.js";
 import { $ } from "./dom.js";
 import { percent, rate, whole } from "./format.js";
 import { secondsOf } from "./spans.js";
-import { NORMAL_95, changed, steps, view } from "./state.js";
+import { NORMAL_95, cells, changed, steps, view } from "./state.js";
 
 const SECONDS = { minute: 60, hour: 3600, day: 86400 };
 const COUNTS = { column: "", count: whole, low: whole, high: whole };
@@ -40,7 +40,7 @@ export function measured() {
   }
   const all = units();
   if (picked !== "share" || !all) return COUNTS;
-  const reach = NORMAL_95 * told().units_sd;
+  const reach = NORMAL_95 * cells().units_sd;
   return { column: "Share", count: shareOf(all), low: shareOf(all + reach), high: shareOf(all - reach) };
 }
 
@@ -75,10 +75,6 @@ function between(from, to) {
 
 /* All that was counted in what is ranked, with noise, if releases tell it. */
 function units() {
-  const { units: all, units_sd: sd } = told();
+  const { units: all, units_sd: sd } = cells();
   return all > NORMAL_95 * sd ? all : null;
-}
-
-function told() {
-  return (view.window ? view.recent : view.shown.release) || {};
 }

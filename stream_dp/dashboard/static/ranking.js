@@ -42,9 +42,10 @@ function order() {
   const pinned = allPinned().filter(matches).sort(byRank);
   const unpinned = found.filter((name) => !isPinned(name));
   const others = withFocus(unpinned.slice(0, view.limit));
-  place([...pinned, ...others]);
-  $("table").style.setProperty("--longest", Math.max(0, ...[...rows.keys()].map((label) => label.length)));
-  [...pinned, ...others].forEach((label, index) => {
+  const labels = [...pinned, ...others];
+  place(labels);
+  $("table").style.setProperty("--longest", Math.max(0, ...labels.map((label) => label.length)));
+  labels.forEach((label, index) => {
     rows.get(label).line.classList.toggle("last-pinned", index === pinned.length - 1 && others.length > 0);
   });
   tellHowMany(found.length, unpinned.length - others.length);

@@ -3,7 +3,7 @@
 import { say } from "./announcer.js";
 import { $ } from "./dom.js";
 import { picture } from "./picture.js";
-import { ranked, view } from "./state.js";
+import { cells, ranked, view } from "./state.js";
 
 const FORMULA = /^[=+\-@\t\r]/;  // a spreadsheet would run what begins so
 
@@ -36,7 +36,7 @@ export function content() {
     rank: place + 1, label, count: counts[place], low: low[place], high: high[place],
     ...(totals && !view.window ? { total: totals[rank.get(label)], since: since[rank.get(label)] } : {}),
   }));
-  const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release, { units, over_cap, units_sd } = (view.window ? view.recent : release) || {};
+  const { stream, epoch, round, ts, sd, tau, epsilon, delta } = release, { units, over_cap, units_sd } = cells();
   return { stream, epoch, round, ts, ...about, sd: view.window ? ranked().sd : sd, tau, units, over_cap, units_sd, epsilon, delta, guarantee, counted: release.counts_what, rows };
 }
 

@@ -33,6 +33,11 @@ export function ranked() {
   return view.recent && !view.recent.problem ? narrowed(view.recent) : NOTHING;
 }
 
+/* What was counted in all that is ranked, if releases tell: `units`, `over_cap` and `units_sd`. */
+export function cells() {
+  return (view.window ? view.recent : view.shown.release) || {};
+}
+
 export function isOfFamily(label) {
   return !view.family || label.startsWith(`${view.family}:`);
 }
