@@ -9,12 +9,12 @@ COPY deploy/image deploy/image
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r deploy/image/build.txt \
     && /opt/build/bin/pip wheel --no-cache-dir --require-hashes --no-build-isolation --wheel-dir /wheels -r deploy/image/requirements.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY stream_dp stream_dp
 COPY topologies topologies
-RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
-    && python -m venv /opt/stream-dp \
-    && /opt/stream-dp/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
+RUN CC='/opt/build/bin/python -m ziglang cc' /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
+    && python -m venv --without-pip /opt/stream-dp \
+    && /opt/build/bin/pip --python /opt/stream-dp/bin/python install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 FROM python:3.12.12-slim@sha256:f3fa41d74a768c2fce8016b98c191ae8c1bacd8f1152870a3f9f87d350920b7c
 RUN useradd --system --uid 10001 --home-dir /app stream-dp

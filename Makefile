@@ -9,6 +9,12 @@ PIP := .venv/bin/python -m pip install --quiet --disable-pip-version-check
 add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 	{ $(PIP) --upgrade 'pip>=25.1' && PYTHONWARNINGS='ignore:Editable installation' $(PIP) --no-compile $(1); }
 
+# A few loops are in C.  If this machine has no compiler, PyPI has one.
+COMPILED := setup.py $(wildcard stream_dp/loops/*.[ch])
+ifeq ($(shell command -v cc),)
+export CC := $(CURDIR)/.venv/bin/python -m ziglang cc
+endif
+
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -105,22 +111,22 @@ LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.12 --
 
 lock: .venv/.created ## choose the packages of the container again, and write their hashes to deploy/image (needs PyPI)
 	$(LOCK) --only-binary :all: --group build --output-file deploy/image/build.txt
-	$(LOCK) --extra worker --extra jobs --extra plot --output-file deploy/image/requirements.txt pyproject.toml
+	$(LOCK) --extra worker --extra jobs --output-file deploy/image/requirements.txt pyproject.toml
 
 pins: ## name images and workflow actions by what their tags stand for now (needs docker, git and their servers)
 	$(PYTHON) deploy/pins.py
 
 clean: ## remove what make and the tools made; .stream-dp (state and privacy ledger) stays
-	rm -rf .venv .kafka build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage
+	rm -rf .venv .kafka build *.egg-info stream_dp/loops/*.so .pytest_cache .hypothesis .mypy_cache .ruff_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The demo needs its extra alone.  Each group has a stamp; a changed pyproject.toml installs it again.
-.venv/.installed: pyproject.toml | .venv/.created
+# The demo needs its extra alone.  Each group has a stamp; a changed pyproject.toml, or a changed loop in C, installs it again.
+.venv/.installed: pyproject.toml $(COMPILED) | .venv/.created
 	@echo "Installing stream_dp into .venv ..."
 	@$(call add,--editable '.[demo]')
 	@touch $@
 
-.venv/.installed-%: pyproject.toml | .venv/.created
+.venv/.installed-%: pyproject.toml $(COMPILED) | .venv/.created
 	@echo "Installing stream_dp and its $* dependencies into .venv ..."
 	@$(call add,--editable '.[all]' --group $*)
 	@touch $@ .venv/.installed
@@ -137,6 +143,9 @@ clean: ## remove what make and the tools made; .stream-dp (state and privacy led
 		{ echo "stream_dp needs Python 3.11 or newer: try make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || \
+		{ echo "$(PYTHON) has no headers for C: install its dev package (Debian: apt-get install python3-dev)." >&2; exit 1; }
 	@$(PYTHON) -m venv .venv
+	@command -v cc >/dev/null || $(PIP) ziglang
 	@[ -x $(UV) ] || $(PIP) uv || echo "There is no uv for this machine: pip installs the rest."
 	@touch $@

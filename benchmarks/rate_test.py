@@ -30,6 +30,7 @@ from time import process_time
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.signal import fftconvolve, lfilter
@@ -44,7 +45,6 @@ from stream_dp.counters.blt import BltMechanism
 from stream_dp.counters.blt_parameters import Gaps, residues
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.protocol import EpochParameters
-from stream_dp.privacy.double_double import compiled
 
 EPSILONS = (1.0, 2.0, 4.0)
 RUNS = {"invoices": 5, "flights": 1, "verses": 2}
@@ -227,7 +227,7 @@ class _Rates:
             _advance(*step, np.ones(ROUNDS_AT_ONCE), self._least, np.zeros(LABELS, np.bool_))
 
 
-@compiled
+@njit(nogil=True)
 def _advance(state, sums, poles, parts, hits, draws, weights, least, passed):  # type: ignore[no-untyped-def]
     for row in range(len(draws)):
         for j in range(len(sums)):

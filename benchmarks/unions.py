@@ -23,7 +23,6 @@ from benchmarks.markdown import table
 from stream_dp.batch.baskets import Baskets, sample, without
 from stream_dp.batch.greedy_set_union import Greedy, greedy, greedy_transfer, preferred_first
 from stream_dp.batch.policy_set_union import GaussianPolicy, gaussian_policy
-from stream_dp.batch.sequential_weights import fill_greedily, move_towards
 from stream_dp.batch.set_union import (
     UNIT,
     released_by_gaussian,
@@ -32,6 +31,7 @@ from stream_dp.batch.set_union import (
 )
 from stream_dp.batch.set_union_thresholds import shared_budget_gaussian
 from stream_dp.jobs.defaults import GAUSSIAN_ALPHA, GAUSSIAN_UNION_ITEMS
+from stream_dp.loops import fill_greedily, move_towards
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 

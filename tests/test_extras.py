@@ -49,7 +49,6 @@ NOT_THE_CLIENTS = (
     ),
     *(
         "matplotlib",
-        "numba",
         "orjson",
         "prometheus_client",
         "pyarrow",
@@ -262,8 +261,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in ("stream_dp", "topologies"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = f"import setuptools.build_meta as b; b.build_wheel({str(folder)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, check=True)
@@ -293,5 +292,9 @@ def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipF
     bare = [line for line in facts.get_all("Requires-Dist", []) if "extra ==" not in line]
     packages = {re.split("[<>=]", line)[0] for line in bare}
     assert packages == {"kafka-python", "msgspec", "numpy", "rich", "typer", "zstandard"}
-    for name in ("py.typed", "dashboard/static/index.html", "dev/flights.csv.xz"):
+    assert Path(wheel.filename or "").name.split("-")[2:4] == [
+        "cp311",
+        "abi3",
+    ]  # one for all versions of Python
+    for name in ("py.typed", "loops/_compiled.abi3.so", "dashboard/static/index.html", "dev/flights.csv.xz"):
         assert f"stream_dp/{name}" in names

@@ -9,7 +9,7 @@ of the user's own, each item up to a cap:
 Items of POSITIVE weight get discrete Laplace noise; those of noisy weight >= tau are released.
 
 Guarantee, for adding or removing one user: (epsilon, delta)-DP. Users who come later never enlarge the difference of
-K tokens that one user made (`sequential_weights.py`). They may pass it on, though, so that labels become novel which
+K tokens that one user made (loops/baskets.c). They may pass it on, though, so that labels become novel which
 the differing user does not even hold; but at most K of them, of at least one token each and K in sum. `greedy_tau`
 covers every such case.
 
@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from stream_dp.batch.baskets import Baskets
 from stream_dp.batch.cost import Cost, pure, require_cap, require_count, require_delta, require_positive
 from stream_dp.batch.result import Outcome
-from stream_dp.batch.sequential_weights import fill_greedily
 from stream_dp.batch.set_union import released_by_laplace
 from stream_dp.batch.set_union_thresholds import greedy_tau
+from stream_dp.loops import fill_greedily
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 _MOST_TOKENS = 100_000

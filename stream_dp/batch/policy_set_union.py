@@ -12,7 +12,7 @@ equal weight.
 Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020, "Differentially Private Set Union".
 
 Made exact: with Laplace noise weights are whole tokens of 2^-20, for which the contraction is proved in
-`sequential_weights.py`, and the threshold is that of discrete Laplace noise. With Gaussian noise weights are doubles: a
+loops/baskets.c, and the threshold is that of discrete Laplace noise. With Gaussian noise weights are doubles: a
 user's move errs by at most 2^-50 (cap sqrt(D0) + D0) in l2 between two histograms, and sigma is enlarged by what 2^31
 users add up to (2.4e-4 at epsilon 1, delta 1e-6 and D0 = 10). More, which are more than Arrow's positions tell apart,
 are refused.
@@ -27,7 +27,6 @@ import numpy as np
 from stream_dp.batch.baskets import Baskets, sample
 from stream_dp.batch.cost import Cost, pure, require_cap
 from stream_dp.batch.result import Outcome
-from stream_dp.batch.sequential_weights import fill_evenly, move_towards
 from stream_dp.batch.set_union import (
     UNIT,
     GaussianSetUnion,
@@ -41,6 +40,7 @@ from stream_dp.batch.set_union_thresholds import (
     shared_budget_gaussian,
     shared_budget_tau,
 )
+from stream_dp.loops import fill_evenly, move_towards
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 

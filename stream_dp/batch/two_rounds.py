@@ -44,9 +44,9 @@ from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
 from stream_dp.batch.cost import NORMAL_95, Cost
 from stream_dp.batch.policy_set_union import MOST_USERS, ROUNDING, Policy
 from stream_dp.batch.result import Outcome
-from stream_dp.batch.sequential_weights import move_towards
 from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
 from stream_dp.batch.set_union_thresholds import analytic_gaussian_sigma, shared_budget_gaussian
+from stream_dp.loops import move_towards
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 

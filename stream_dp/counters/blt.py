@@ -32,9 +32,9 @@ vector of at most that length, too.
       s s_a T_a (sqrt(poles) (DRAW_ERROR + 72 u^2 LARGEST_DRAW) + c_a u^2 12 sd(U_a))
 
   with c_a = 4 where p_a = 1 and 8 elsewhere.
-  A round adds the error of its draw and those of blt_recursion.advance, and p_a damps what was there before.  A start
-  at round n has those of blt_recursion.combine instead: its row of the factor has the norm s s_a sd(U_a(n)), so that
-  its entries add up to at most sqrt(poles) times that, and sd(U_a(n)) is at most the sum of p_a^k over k < n.
+  A round adds the error of its draw and those of `blt_advance` (loops/counters.c), and p_a damps what was there
+  before.  A start at round n has those of `blt_combine` instead: its row of the factor has the norm s s_a sd(U_a(n)),
+  so that its entries add up to at most sqrt(poles) times that, and sd(U_a(n)) is at most the sum of p_a^k over k < n.
 - The sum over a adds 50 u^2 12 times the sum of sd(V_a).  Let err be the sum of all that.  Exact and computed noise
   differ only where the exact one is within err of half an integer.  As sd(t) >= s, the density of N(t) mod 1 is at
   most 1 + 1 / (sqrt(2 pi) s), and this happens with probability at most 2 err (1 + 0.4 / s).  Counts are integers, so
@@ -48,13 +48,14 @@ are kept.
 
 from dataclasses import asdict
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from stream_dp.counters.blt_counter import BltCounter, law_of_state
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights, squared_sensitivity
 from stream_dp.counters.blt_variances import row_variances
 from stream_dp.counters.escapes import equal_share
@@ -67,14 +68,10 @@ from stream_dp.counters.protocol import (
     Promise,
     RunningCounter,
 )
-from stream_dp.errors import needs_extra
 from stream_dp.privacy.accounting import gaussian_rho
 from stream_dp.privacy.gaussian_cells import DRAW_DISTANCE, DRAW_ERROR, LARGEST_DRAW, missing_chance
 from stream_dp.privacy.keyed_noise import KeyedNoise, collision_probability
 from stream_dp.privacy.loss import Loss, gaussian
-
-if TYPE_CHECKING:
-    from stream_dp.counters.blt_counter import BltCounter
 
 NUMERICAL_SHARE = 1e-3
 """How much of delta the difference between computed and exact noise may cost."""
@@ -206,11 +203,8 @@ class BltMechanism(RunningCounter, frozen=True, tag="blt"):
         """
         return np.sqrt(self.draw_sd**2 * row_variances(self.gaps, rounds) + 1 / 12)
 
-    def counter(self, noise: KeyedNoise) -> "BltCounter":
+    def counter(self, noise: KeyedNoise) -> BltCounter:
         """A counter at round 0, without labels."""
-        with needs_extra('mechanism = "blt"', "worker"):  # numba takes its time to import
-            from stream_dp.counters.blt_counter import BltCounter, law_of_state
-
         return BltCounter(law_of_state(self.gaps, self.draw_sd, self.horizon), noise)
 
 

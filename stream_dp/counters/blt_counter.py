@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.blt_exact import LawOfState
 from stream_dp.counters.blt_parameters import Gaps, output_weights
-from stream_dp.counters.blt_recursion import add_up, advance, combine
 from stream_dp.counters.protocol import Column, CounterState, Hits
+from stream_dp.loops import blt_add_up, blt_advance, blt_combine
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise, check_golden_gaussian
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
@@ -90,7 +90,7 @@ class BltCounter:
         ]
         law = self._law
         for top, left, z_high, z_low in self._gaussian.draw(ids, tweaks):
-            advance(self._high, self._low, left, law.poles, *law.scales, z_high, z_low, noise, top)
+            blt_advance(self._high, self._low, left, law.poles, *law.scales, z_high, z_low, noise, top)
         if histories:
             self.round += len(histories)
             self._history = histories[-1]
@@ -103,13 +103,13 @@ class BltCounter:
         factor_high, factor_low = self._law.factor(self.round)
         lanes = range(_FIRST_SHARED_LANE, _FIRST_SHARED_LANE + LANES * factor_high.shape[1])
         tweaks = [self._noise.tweak(self.round, lane, self._history) for lane in lanes]
-        combine(high, low, factor_high, factor_low, *self._gaussian.draw_all(ids[rows], tweaks))
+        blt_combine(high, low, factor_high, factor_low, *self._gaussian.draw_all(ids[rows], tweaks))
         self._high[:, rows], self._low[:, rows] = high, low
 
     def current(self) -> NDArray[np.int32]:
         """See `Counter.current`."""
         noise = np.empty(self.labels, np.int32)
-        add_up(self._high, self._low, noise)
+        blt_add_up(self._high, self._low, noise)
         return noise
 
     def join(self, others: "BltCounter") -> None:

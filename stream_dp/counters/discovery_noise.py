@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.blt_exact import double_doubles
-from stream_dp.counters.blt_recursion import add_up, combine
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.discovery_matrix import coefficients, rounded_coefficients
 from stream_dp.counters.discovery_reach import Reach
+from stream_dp.loops import blt_add_up, blt_combine
 from stream_dp.privacy.gaussian_cells import CELL_BITS
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -73,9 +73,9 @@ class DiscoveryNoise:
         normals = self._gaussian.draw_all(ids, self._tweaks)
         high, low = (part[: self.tests][::-1].reshape(1, -1).copy() for part in self._factors)
         sums = np.zeros((2, 1, len(ids)))
-        combine(sums[0], sums[1], high, low, *normals)
+        blt_combine(sums[0], sums[1], high, low, *normals)
         found = np.empty(len(ids), np.int32)
-        add_up(sums[0], sums[1], found)
+        blt_add_up(sums[0], sums[1], found)
         return found
 
     def follow(self, ids: NDArray[np.uint64]) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.discovery_matrix import rounded_coefficients
 from stream_dp.counters.protocol import grown
-from stream_dp.privacy.double_double import compiled
+from stream_dp.loops import reach_compare, reach_follow
 
 _FARTHEST = 5.0
 """A larger draw is rare, one in two million, and stands outside the bound."""
@@ -51,7 +51,7 @@ class Reach:
 
     def follow(self, first: int, draws: NDArray[np.float64]) -> None:
         """Draws of the labels from place `first` on, float64 of shape (tests, labels): the next ones of each."""
-        _follow(draws, self._sums[first : first + draws.shape[1]], self._powers, self._units)
+        reach_follow(draws, self._sums[first : first + draws.shape[1]], self._powers, self._units)
 
     def near(
         self,
@@ -68,7 +68,7 @@ class Reach:
         """
         found = np.empty(len(draws), np.bool_)
         sums = self._sums[first : first + len(draws)]
-        _compare(draws, sums, self._weights * self._units, counts, least, needed, scale, found)
+        reach_compare(draws, sums, self._weights * self._units, counts, least, needed, scale, found)
         return np.flatnonzero(found)
 
 
@@ -106,31 +106,3 @@ def _fitted(exact: NDArray[np.float64], powers: NDArray[np.float64]) -> _Mixture
     off = _FARTHEST * np.abs(exact - courses @ weights)
     off += courses @ (weights * units / 2)  # each sum is rounded once a test
     return _Mixture(weights, powers, units, np.concatenate([[0.0], np.cumsum(off)]))
-
-
-@compiled
-def _follow(draws, sums, powers, units):  # type: ignore[no-untyped-def]
-    """v_a <- p_a v_a + z for one draw after the other, rounded to whole units."""
-    for k in range(draws.shape[0]):
-        for i in range(draws.shape[1]):
-            z = draws[k, i]
-            for a in range(len(powers)):
-                old = sums[i, a]
-                new = np.rint(powers[a] * old + z / units[a])
-                if old == _ALWAYS or abs(z) > _FARTHEST or new > _LARGEST:
-                    sums[i, a] = _ALWAYS
-                else:
-                    sums[i, a] = np.int16(max(new, -_LARGEST))
-
-
-@compiled
-def _compare(draws, sums, weights, counts, least, needed, scale, found):  # type: ignore[no-untyped-def]
-    for i in range(len(draws)):
-        if counts[i] < least:
-            found[i] = False
-            continue
-        near, always = draws[i], False
-        for a in range(len(weights)):
-            near += weights[a] * sums[i, a]
-            always |= sums[i, a] == _ALWAYS
-        found[i] = always or counts[i] + scale * near >= needed

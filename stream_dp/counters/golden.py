@@ -35,7 +35,7 @@ def check_golden_noise(mechanism: str) -> None:
         raise WrongNoise(
             f"this machine draws noise of the mechanism {mechanism!r} that differs from the golden draw of noise "
             f"version {NOISE_VERSION} ({digest} instead of {kind.golden_digest}): the noise would not be the same "
-            "after a restart elsewhere, so nothing is released; check the numba, cryptography and numpy packages"
+            "after a restart elsewhere, so nothing is released; check the cryptography and numpy packages"
         )
 
 

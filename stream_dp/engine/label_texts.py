@@ -8,23 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import grown
-from stream_dp.engine.front_coding import (
-    CHUNK,
-    MOST_BESIDE,
-    encode,
+from stream_dp.loops import (
+    encode_labels,
     find_starts,
-    measure,
-    measure_all,
-    spell,
-    spell_all,
+    measure_following,
+    measure_labels,
+    spell_following,
+    spell_labels,
 )
+
+CHUNK = 16
+"""Every so many labels, one shares nothing with the one before."""
+
+MOST_BESIDE = 6
+"""So many bytes a label takes beside its text at most."""
 
 AT_ONCE = 10_000
 """So many labels at a time are made objects of, where all of them are needed in turn."""
 
 
 class LabelTexts(Sequence[str]):
-    """A growing sequence of labels in UTF-8, each without what it begins with as the one before (front_coding.py).
+    """A growing sequence of labels in UTF-8, each without what it begins with as the one before (loops/labels.c).
 
     It takes at most 3 bytes a label beside the text, and much less than the text of labels such as addresses of pages.
     Reading a label makes a new str.
@@ -84,7 +88,7 @@ class LabelTexts(Sequence[str]):
         size = self._size + len(ends)
         self._coded = grown(self._coded, self._used + len(text) + MOST_BESIDE * len(ends))
         self._starts = grown(self._starts, size // CHUNK + 1)
-        self._used = encode(text, ends, self._last, self._size, self._coded, self._used, self._starts)
+        self._used = encode_labels(text, ends, self._last, self._size, self._coded, self._used, self._starts)
         last = int(ends[-2]) if len(ends) > 1 else 0
         self._last = text[last : ends[-1]].copy()
         self._longest = max(self._longest, int(np.diff(ends, prepend=0).max()))
@@ -129,16 +133,16 @@ class LabelTexts(Sequence[str]):
         """The UTF-8 of the labels in `rows`, integers."""
         rows = rows.astype(np.int64)
         lengths, spelt = np.empty(len(rows), np.int64), np.empty(self._longest, np.uint8)
-        measure(self._coded, self._starts, rows, lengths)
+        measure_labels(self._coded, self._starts, rows, lengths)
         text = np.empty(int(lengths.sum()), np.uint8)
-        spell(self._coded, self._starts, rows, text, spelt)
+        spell_labels(self._coded, self._starts, rows, text, spelt)
         return cut(text, np.cumsum(lengths))
 
     def lengths(self, start: int, end: int) -> NDArray[np.int64]:
         """How many bytes each of the labels from `start` up to `end` takes."""
         found = np.empty(end - start, np.int64)
         if len(found):
-            measure_all(self._coded, self._starts, start, found)
+            measure_following(self._coded, self._starts, start, found)
         return found
 
     def packed(self, start: int, end: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
@@ -146,7 +150,7 @@ class LabelTexts(Sequence[str]):
         for part in _parts(start, end):
             lengths = self.lengths(part.start, part.stop)
             text, spelt = np.empty(int(lengths.sum()), np.uint8), np.empty(self._longest, np.uint8)
-            spell_all(self._coded, self._starts, part.start, len(lengths), text, spelt)
+            spell_following(self._coded, self._starts, part.start, len(lengths), text, spelt)
             yield text, np.cumsum(lengths)
 
 

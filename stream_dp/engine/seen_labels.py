@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stream_dp.counters.protocol import grown
 from stream_dp.engine.label_texts import LabelTexts
-from stream_dp.privacy.double_double import compiled
+from stream_dp.loops import place_rows
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
 MOST_RECENT = 1 << 18
@@ -124,7 +124,7 @@ class SeenLabels:
         self._make_room(known, size)
         self._ids[known:size] = ids
         alike = np.zeros(len(ids), np.bool_)
-        _place(self._slots, self._ids, known, alike)
+        place_rows(self._slots, self._ids, known, alike)
         for row in (known + np.flatnonzero(alike)).tolist():
             same = np.flatnonzero(np.all(self._ids[: row + 1] == self._ids[row], axis=1))
             *others, own = self.texts.take(same)
@@ -139,25 +139,7 @@ class SeenLabels:
             while size > _FULLEST * slots:
                 slots *= 2
             self._slots = np.full(slots, _EMPTY, np.int32)
-            _place(self._slots, self._ids, 0, np.zeros(known, np.bool_))
+            place_rows(self._slots, self._ids, 0, np.zeros(known, np.bool_))
 
     def _homes(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         return (ids[:, 1] & np.uint64(len(self._slots) - 1)).astype(np.int64)
-
-
-@compiled
-def _place(slots, ids, first, alike):  # type: ignore[no-untyped-def]
-    """Put the rows from `first` on into the first empty slots from their homes on.
-
-    `alike` gets for each of them whether another row has the same identity already.
-    """
-    last = len(slots) - 1
-    for i in range(len(alike)):
-        row = first + i
-        slot = np.int64(ids[row, 1] & np.uint64(last))
-        while slots[slot] != _EMPTY:
-            other = slots[slot]
-            if ids[other, 0] == ids[row, 0] and ids[other, 1] == ids[row, 1]:
-                alike[i] = True
-            slot = slot + 1 & last
-        slots[slot] = row

@@ -17,26 +17,16 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.privacy.double_double import compiled, fma, quick_two_sum, two_product, two_sum
-from stream_dp.privacy.gaussian_cells import BIN_BITS, CELL_BITS, LOW_BITS, alias_table, collected
+from stream_dp.loops import draw_middles, draw_normals
+from stream_dp.privacy.gaussian_cells import alias_table, collected
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KEY_BYTES, NONCE_BYTES, KeyedNoise, WrongNoise
 
 LANES = 2
 """Lanes of a round that one draw takes."""
 
-_WIDTH = 2.0**-CELL_BITS
-_BIN_SHIFT = np.uint64(63 - BIN_BITS)
-_BIN_MASK = np.uint64((1 << BIN_BITS) - 1)
-_HIGH_MASK = np.uint64((1 << 63 - BIN_BITS) - 1)
-_ALIAS_BITS = np.uint64(16)
-_ALIAS_MASK = np.uint64((1 << 16) - 1)
-_LOW_MASK = np.uint64((1 << LOW_BITS) - 1)
-_SIGN_SHIFT = np.uint64(63)
-
-_A0, _A1, _A2, _A3, _A4, _A5, _A6, _A7 = map(collected, range(8))
+_SERIES = np.array([collected(power) for power in range(8)])
 _SIXTH = 1398101 * 2.0**-23  # 21 bits, so that its product with 2 a^2 + b is exact
 _SIXTH_REST = float(Fraction(1, 6) - Fraction(_SIXTH))
-_A_UNIT = _WIDTH * _WIDTH
 
 
 class GaussianNoise:
@@ -62,7 +52,7 @@ class GaussianNoise:
             if size > self._buffer.shape[1]:
                 self._buffer = np.empty((2, size))
             high, low = self._buffer[0, :size].reshape(shape), self._buffer[1, :size].reshape(shape)
-            _fill(bits, self._bins, self._thresholds, high, low)
+            draw_normals(bits, self._bins, self._thresholds, _SERIES, _SIXTH, _SIXTH_REST, high, low)
             yield top // LANES, left, high, low
 
     def draw_all(
@@ -92,91 +82,8 @@ class GaussianNoise:
             if size > self._buffer.shape[1]:
                 self._buffer = np.empty((2, size))
             found = self._buffer[0, :size].reshape(shape)
-            _fill_middles(bits, self._bins, self._thresholds, found)
+            draw_middles(bits, self._bins, self._thresholds, found)
             yield left, found
-
-
-@compiled
-def _fill_middles(bits, bins, thresholds, found):  # type: ignore[no-untyped-def]
-    """The middles of the cells that bits of shape (draws, labels, 2) mean."""
-    for row in range(found.shape[0]):
-        for i in range(found.shape[1]):
-            found[row, i] = _WIDTH * _cell(bits[row, i, 0], bits[row, i, 1], bins, thresholds)
-
-
-@compiled
-def _cell(first, second, bins, thresholds):  # type: ignore[no-untyped-def]
-    """The number of the cell that 128 bits mean, with its sign."""
-    own = (first >> _BIN_SHIFT) & _BIN_MASK
-    entry = bins[own]
-    choice = (first & _HIGH_MASK) << np.uint64(1) | second >> np.uint64(LOW_BITS)
-    threshold = entry >> _ALIAS_BITS
-    below = choice < threshold
-    if choice == threshold:
-        below = (second & _LOW_MASK) < thresholds[own]
-    number = np.float64(np.int64(own if below else entry & _ALIAS_MASK))
-    return -number if first >> _SIGN_SHIFT else number
-
-
-@compiled
-def _fill(bits, bins, thresholds, high, low):  # type: ignore[no-untyped-def]
-    """Turn bits, shape (2 rounds, labels, 2), into draws: hi and lo of shape (rounds, labels)."""
-    cell = np.empty(bits.shape[1])
-    for row in range(len(high)):
-        _choose(bits[2 * row], bits[2 * row + 1], bins, thresholds, cell, high[row], low[row])
-        _place(cell, high[row], low[row])
-
-
-@compiled
-def _choose(bits, place_bits, bins, thresholds, cell, high, low):  # type: ignore[no-untyped-def]
-    """The number of each draw's cell, with its sign, and the uniform place in it as hi + lo."""
-    for i in range(len(cell)):
-        cell[i] = _cell(bits[i, 0], bits[i, 1], bins, thresholds)
-        first, second = place_bits[i, 0], place_bits[i, 1]
-        high[i] = np.float64(np.int64(first) >> 11) * 2.0**-53
-        rest = (first & np.uint64(0x7FF)) << np.uint64(42) | second >> np.uint64(22)
-        low[i] = np.float64(np.int64(rest)) * 2.0**-106
-
-
-@compiled
-def _place(cell, high, low):  # type: ignore[no-untyped-def]
-    """w (k + T(v)) from the cells' numbers and v, in place of v."""
-    for i in range(len(cell)):
-        v, v_low = high[i], low[i]
-        a = cell[i] * _A_UNIT  # exact, as is a^2
-
-        square, error = two_product(v, v)
-        error = fma(v + v, v_low, error)
-        g = 0.25 - square
-        g_low = (0.25 - g) - square - error
-
-        factor = fma(2.0 * a, a, _A_UNIT)  # 2 a^2 + b: exact, and so is its product with _SIXTH
-        second = factor * _SIXTH
-        product, error = two_product(v, second)
-        error = fma(v_low, second, fma(v, factor * _SIXTH_REST, error))
-        q, q_low = quick_two_sum(0.5 * a, product)
-        q_low += error
-
-        p0 = fma(fma(_A0[2], square, _A0[1]), square, _A0[0])
-        p1 = fma(fma(fma(_A1[3], square, _A1[2]), square, _A1[1]), square, _A1[0])
-        p2 = fma(fma(_A2[2], square, _A2[1]), square, _A2[0])
-        p3 = fma(fma(fma(_A3[3], square, _A3[2]), square, _A3[1]), square, _A3[0])
-        p4 = fma(fma(_A4[2], square, _A4[1]), square, _A4[0])
-        p5 = fma(fma(fma(_A5[3], square, _A5[2]), square, _A5[1]), square, _A5[0])
-        p6 = fma(fma(_A6[2], square, _A6[1]), square, _A6[0])
-        p7 = fma(fma(fma(_A7[3], square, _A7[2]), square, _A7[1]), square, _A7[0])
-        a_squared = a * a
-        even = fma(fma(fma(p6, a_squared, p4), a_squared, p2), a_squared, p0)
-        odd = fma(fma(fma(p7, a_squared, p5), a_squared, p3), a_squared, p1)
-
-        product, error = two_product(q, g)
-        error = fma(q_low, g, fma(q, g_low, error))
-        error = fma(g, fma(even, v, odd * a), error)
-        total, rest = quick_two_sum(cell[i], v)
-        total, lost = two_sum(total, -product)
-        total, rest = quick_two_sum(total, rest + (lost + (v_low - error)))
-        high[i] = total * _WIDTH
-        low[i] = rest * _WIDTH
 
 
 _GOLDEN = "9b1d2cbd05865fb158df548ad7185b53"
@@ -194,6 +101,6 @@ def check_golden_gaussian() -> None:
     if digest != _GOLDEN:
         raise WrongNoise(
             f"this machine draws normal noise that differs from the golden draw ({digest} instead of {_GOLDEN}): the "
-            "noise would not be the same after a restart elsewhere, so nothing is released; check the numba, "
-            "cryptography and numpy packages"
+            "noise would not be the same after a restart elsewhere, so nothing is released; check the "
+            "cryptography and numpy packages, and the compiler that built this one"
         )

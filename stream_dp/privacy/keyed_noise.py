@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
+from stream_dp.loops import label_digests
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 
 NOISE_VERSION = 1
@@ -92,10 +93,9 @@ class KeyedNoise:
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
-        # It needs numba, which only those who count have.
-        from stream_dp.privacy.packed_ids import begun, digests  # noqa: PLC0415
-
-        return digests(begun(self._id_key), text, ends)
+        found = np.empty((len(ends), 2), np.uint64)
+        label_digests(np.frombuffer(self._id_key, np.uint8), text, ends, found)
+        return found
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""

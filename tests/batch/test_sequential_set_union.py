@@ -21,7 +21,6 @@ from stream_dp.batch.policy_set_union import (
     gaussian_policy,
     laplace_policy,
 )
-from stream_dp.batch.sequential_weights import fill_evenly, fill_greedily, move_towards
 from stream_dp.batch.set_union import UNIT
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
@@ -31,6 +30,7 @@ from stream_dp.batch.set_union_thresholds import (
     shared_budget_tau,
     tokens_at_no_cost,
 )
+from stream_dp.loops import fill_evenly, fill_greedily, move_towards
 from tests.batch import real_valued
 from tests.batch.evidence import Run, hockey_stick_of_coins, noise, share_agrees
 from tests.batch.plain_set_union import (

@@ -12,14 +12,13 @@ from msgspec import structs
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from stream_dp.counters import blt_recursion
 from stream_dp.counters.blt import NUMERICAL_SHARE, BltMechanism
 from stream_dp.counters.blt_counter import BltCounter
 from stream_dp.counters.blt_exact import Doubles, LawOfState
 from stream_dp.counters.blt_parameters import Gaps, best_gaps, output_weights
-from stream_dp.counters.blt_recursion import add_up, combine
 from stream_dp.counters.calibration import calibrate, coupling_delta
 from stream_dp.counters.protocol import EpochParameters, Hits
+from stream_dp.loops import blt_add_up
 from stream_dp.privacy.accounting import gaussian_delta
 from stream_dp.privacy.gaussian_noise import LANES, GaussianNoise
 from stream_dp.privacy.keyed_noise import KeyedNoise
@@ -100,7 +99,7 @@ def test_doubles_alone_would_be_far_beyond_the_error_that_is_charged() -> None:
 )
 def test_halves_are_decided_by_the_low_part(high: float, low: float) -> None:
     noise = np.empty(1, np.int32)
-    add_up(np.array([[high]]), np.array([[low]]), noise)
+    blt_add_up(np.array([[high]]), np.array([[low]]), noise)
     value = Fraction(high) + Fraction(low)
     assert abs(value - int(noise[0])) <= Fraction(1, 2)
     if low or high % 1 != 0.5:
@@ -112,7 +111,7 @@ def test_a_sum_is_rounded_once() -> None:
     high = np.array([[2.0**40 + 0.5], [-(2.0**40)], [2.0**-70]])
     noise = np.empty(1, np.int32)
     for rest, expected in ((1e-30, 1), (-2e-21, 0)):
-        add_up(high, np.array([[0.0], [rest], [0.0]]), noise)
+        blt_add_up(high, np.array([[0.0], [rest], [0.0]]), noise)
         assert expected == noise[0]
 
 
@@ -157,17 +156,6 @@ def test_labels_may_start_at_the_round_where_the_counter_stands_also_after_a_res
 
     assert end(False, 6) == end(True, 6) == end(True, 6, block=0)
     assert end(False, 6) != end(False, 7)
-
-
-def test_everything_runs_on_one_compiled_form_of_each_loop() -> None:
-    """An array laid out otherwise would be compiled for anew, for seconds, and be slow."""
-    counter = SMALL.counter(NOISE)
-    feed(counter, MANY_IDS[:9], [0] * 9, [4])
-    counter.advance(MANY_IDS[:10], histories(5, 7), NONE, np.array([6]))
-    counter.join(SMALL.counter(NOISE))
-    counter.current()
-    loops: tuple[Any, ...] = (blt_recursion.advance, add_up, combine)
-    assert [len(loop.signatures) for loop in loops] == [1, 1, 1]
 
 
 def test_no_lane_of_a_round_is_used_for_two_purposes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from tests.docs.compose import COMPOSE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-EXTRAS = ["worker", "jobs", "plot"]
+EXTRAS = ["worker", "jobs"]
 LOCKS = ROOT / "deploy" / "image"
 OF_IMAGES = re.compile(r"^ *(?:FROM|image:) (?!stream-dp$)(.+?)(?: AS \w+)?$", re.MULTILINE)
 OF_ACTIONS = re.compile(r"uses: *(.+)$", re.MULTILINE)
@@ -73,7 +73,7 @@ def test_the_image_installs_what_the_locks_name_and_nothing_else() -> None:
     runs = [
         run.strip() for line in lines.splitlines() if line.startswith("RUN ") for run in line[4:].split("&&")
     ]
-    fetching = [run for run in runs if re.search(r"\bpip (install|wheel|download)\b", run)]
+    fetching = [run for run in runs if re.search(r"\bpip (--python \S+ )?(install|wheel|download)\b", run)]
     assert len(fetching) == 4
     assert [run for run in fetching if "--require-hashes" not in run and "--no-index" not in run] == []
     assert [run for run in fetching if "pip wheel" in run and "--no-build-isolation" not in run] == []

@@ -5,13 +5,13 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from math import factorial, fsum
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from stream_dp.loops import draw_middles, draw_normals
 from stream_dp.privacy import gaussian_noise
 from stream_dp.privacy.gaussian_cells import (
     DRAW_DISTANCE,
@@ -172,13 +172,9 @@ def test_the_bins_hold_exactly_the_masses() -> None:
 
 def chosen(words: list[tuple[int, int]]) -> list[int]:
     """The numbers of the cells that these bits choose."""
-    bins, low = alias_table()
-    cell = np.empty(len(words))
-    bits = np.array(words, np.uint64)
-    gaussian_noise._choose(
-        bits, np.zeros_like(bits), bins, low, cell, np.empty(len(words)), np.empty(len(words))
-    )
-    return cell.astype(int).tolist()
+    found = np.empty((1, len(words)))
+    draw_middles(np.array([words], np.uint64), *alias_table(), found)
+    return (found[0] / float(WIDTH)).astype(int).tolist()
 
 
 def test_bits_choose_the_cell_that_the_table_says() -> None:
@@ -200,13 +196,13 @@ def test_bits_choose_the_cell_that_the_table_says() -> None:
 
 def placed(cell: int, words: list[tuple[int, int]]) -> list[Fraction]:
     """What is drawn in that cell with these bits for the place, exactly."""
-    bins, low = alias_table()
-    bits = np.array(words, np.uint64)
-    cells, high, rest = np.empty(len(words)), np.empty(len(words)), np.empty(len(words))
-    gaussian_noise._choose(np.zeros_like(bits), bits, bins, low, cells, high, rest)
-    gaussian_noise._place(np.full(len(words), float(cell)), high, rest)
-    assert all(high + rest == high)
-    return [Fraction(x) + Fraction(y) for x, y in zip(high.tolist(), rest.tolist(), strict=True)]
+    bins = np.full(1 << 16, abs(cell), np.uint64)  # all of them have this cell alone
+    sign = (int(cell < 0) << 63, 0)
+    bits, found = np.array([[sign] * len(words), words], np.uint64), np.empty((2, 1, len(words)))
+    series, sixths = gaussian_noise._SERIES, (gaussian_noise._SIXTH, gaussian_noise._SIXTH_REST)
+    draw_normals(bits, bins, np.zeros_like(bins), series, *sixths, *found)
+    assert np.array_equal(found[0] + found[1], found[0])
+    return [Fraction(x) + Fraction(y) for x, y in zip(*found[:, 0].tolist(), strict=True)]
 
 
 def exact_draw(cell: int, first: int, second: int) -> Fraction:
@@ -289,8 +285,6 @@ def test_the_same_bits_come_out_whatever_is_drawn_at_once() -> None:
 def test_the_golden_draw_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     check_golden_gaussian()
     check_golden_gaussian.cache_clear()
-    monkeypatch.setattr(gaussian_noise, "_place", lambda *_: None)
-    compiled: Any = gaussian_noise._fill
-    monkeypatch.setattr(gaussian_noise, "_fill", compiled.py_func)
+    monkeypatch.setattr(gaussian_noise, "_SIXTH_REST", 2 * gaussian_noise._SIXTH_REST)
     with pytest.raises(WrongNoise, match="differs from the golden draw"):
         check_golden_gaussian()
