@@ -133,7 +133,10 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     try:
         engine.prepare_images()
         seconds = engine.build(project)
-        size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", "stream-dp"))
+        sizes = [
+            int(engine.docker("image", "inspect", "--format", "{{.Size}}", name)) / 1e6
+            for name in ("stream-dp", "stream-dp-jobs")
+        ]
         running = Deployment(engine, project)
         try:
             began = time.monotonic()
@@ -142,7 +145,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             )
             running.up()
             took = time.monotonic() - began
-            print(f"\nimage: {size / 1e6:.0f} MB, built in {seconds:.0f} s; healthy after {took:.0f} s")
+            print(f"\nimage: {sizes[0]:.0f} MB, {sizes[1]:.0f} for jobs, built in {seconds:.0f} s", end="; ")
+            print(f"healthy after {took:.0f} s")
+            assert sizes[0] < 500
             yield running
         finally:
             running.compose("down", "--volumes", "--timeout", "20")

@@ -15,7 +15,7 @@ from tests.docs.compose import COMPOSE, ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = ["worker", "jobs"]
 LOCKS = ROOT / "deploy" / "image"
-OF_IMAGES = re.compile(r"^ *(?:FROM|image:) (?!stream-dp$)(.+?)(?: AS \w+)?$", re.MULTILINE)
+OF_IMAGES = re.compile(r"^ *(?:FROM|image:) (?!stream-dp(?:-jobs)?$|common )(.+?)(?: AS \w+)?$", re.MULTILINE)
 OF_ACTIONS = re.compile(r"uses: *(.+)$", re.MULTILINE)
 BY_DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
 BY_COMMIT = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\w.]+")
@@ -74,7 +74,7 @@ def test_the_image_installs_what_the_locks_name_and_nothing_else() -> None:
         run.strip() for line in lines.splitlines() if line.startswith("RUN ") for run in line[4:].split("&&")
     ]
     fetching = [run for run in runs if re.search(r"\bpip (--python \S+ )?(install|wheel|download)\b", run)]
-    assert len(fetching) == 4
+    assert len(fetching) == 5
     assert [run for run in fetching if "--require-hashes" not in run and "--no-index" not in run] == []
     assert [run for run in fetching if "pip wheel" in run and "--no-build-isolation" not in run] == []
     assert not [run for run in runs if re.search(r"\b(apt-get|apk|curl|wget|npm)\b", run)]
