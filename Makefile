@@ -28,7 +28,7 @@ ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/conta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment containers spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package audit-dependencies lock pins clean
+.PHONY: help install demo test test-browser test-kafka deployment containers spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package release release-check audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,12 +104,19 @@ fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, valu
 package: install ## build the package, and try each extra in an environment of its own on each Python that is here (needs PyPI)
 	.venv/bin/python -m tests.package
 
+release: install ## make a release, for you to push: commit, tag, package, digests and SBOM; make release VERSION=0.2.0
+	@.venv/bin/python deploy/release.py make '$(VERSION)'
+
+release-check: install ## make a release in a clone that is thrown away, and build it twice: the same bytes
+	@.venv/bin/python deploy/release.py rehearse
+
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
 	.venv/bin/python -m tests.dependencies
 
 LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes --custom-compile-command 'make lock'
 
-lock: .venv/.created ## choose the packages of the container again, and write their hashes to deploy/image (needs PyPI)
+lock: .venv/.created ## choose the packages of the container and of the release again, and write their hashes to deploy (needs PyPI)
+	$(LOCK) --only-binary :all: --group release --output-file deploy/release.txt
 	$(LOCK) --only-binary :all: --group build --output-file deploy/image/build.txt
 	$(LOCK) --extra worker --extra jobs --output-file deploy/image/requirements.txt pyproject.toml
 

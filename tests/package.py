@@ -17,6 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+import stream_dp
+
 ROOT = Path(__file__).parents[1]
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}") or "uv"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -42,7 +44,9 @@ class Smoke:
 
 
 SMOKES = [
-    Smoke("", "--version", "0.", "import stream_dp; stream_dp.subscribe, stream_dp.read_table"),
+    Smoke(
+        "", "--version", stream_dp.__version__, "import stream_dp; stream_dp.subscribe, stream_dp.read_table"
+    ),
     Smoke("estimates", CALIBRATE, "epsilon"),
     Smoke("local", program=HISTOGRAM),
     Smoke("dashboard", "dashboard --help", "--port", "import stream_dp.dashboard.app"),

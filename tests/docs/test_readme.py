@@ -165,9 +165,10 @@ def test_pages_name_no_place_of_the_machine_they_were_written_on(page: Path) -> 
     assert not re.search(r"/(home|root|wor[k])/|\bTO[D]O\b|\bFIX[M]E\b|—", page.read_text())
 
 
-def test_the_changelog_has_this_version_on_top() -> None:
-    first = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
-    assert first == __version__
+def test_the_changelog_has_what_is_unreleased_on_top_and_then_this_version() -> None:
+    first, *versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first == "Unreleased"
+    assert versions[:1] in ([], [__version__]), "none has been released before the first"
 
 
 def test_produce_connect_work_and_subscribe_as_the_readme_shows(

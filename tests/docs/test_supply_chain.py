@@ -14,7 +14,7 @@ from tests.docs.compose import COMPOSE, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = ["worker", "jobs"]
-LOCKS = ROOT / "deploy" / "image"
+LOCKS = ROOT / "deploy"
 OF_IMAGES = re.compile(r"^ *(?:FROM|image:) (?!stream-dp(?:-jobs)?$|common )(.+?)(?: AS \w+)?$", re.MULTILINE)
 OF_ACTIONS = re.compile(r"uses: *(.+)$", re.MULTILINE)
 BY_DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
@@ -53,8 +53,9 @@ def required(texts: list[str]) -> dict[str, Requirement]:
 @pytest.mark.parametrize(
     ("lock", "wanted"),
     [
-        ("requirements.txt", [*PROJECT["project"]["dependencies"], f"stream-dp[{','.join(EXTRAS)}]"]),
-        ("build.txt", [*PROJECT["dependency-groups"]["build"], *PROJECT["build-system"]["requires"]]),
+        ("image/requirements.txt", [*PROJECT["project"]["dependencies"], f"stream-dp[{','.join(EXTRAS)}]"]),
+        ("image/build.txt", [*PROJECT["dependency-groups"]["build"], *PROJECT["build-system"]["requires"]]),
+        ("release.txt", [*PROJECT["dependency-groups"]["release"], *PROJECT["build-system"]["requires"]]),
     ],
 )
 def test_the_locks_are_in_step_with_the_project(lock: str, wanted: list[str]) -> None:
