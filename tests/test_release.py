@@ -1,4 +1,4 @@
-"""A release in a clone: all of it or nothing."""
+"""A release in a clone: all of it or nothing, and what the workflow then does with the tag."""
 
 import hashlib
 import json
@@ -8,9 +8,11 @@ import runpy
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
@@ -18,6 +20,7 @@ from stream_dp import __version__
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "deploy" / "release.py"
+WORKFLOWS = ROOT / ".github" / "workflows"
 KNOWN = runpy.run_path(str(SCRIPT))
 PLACES: dict[str, str] = KNOWN["PLACES"]
 LOCK: str = KNOWN["LOCK"]
@@ -158,3 +161,50 @@ def test_nothing_is_changed_if_a_step_fails(step: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(sentence, done.stderr.splitlines()[-1])
     assert told(state, tmp_path) == before
+
+
+GH = """#!/bin/sh
+echo "$*" >>"$STORE.log"
+case "$1 $2" in
+  "release view") test -d "$STORE" ;;
+  "release create") mkdir "$STORE" && cat >"$STORE.notes" ;;
+  "release upload") shift 4 && cp "$@" "$STORE" ;;
+  "release download") mkdir "$5" && cp "$STORE"/$7 "$5" ;;
+esac
+"""
+
+
+def test_the_steps_of_the_workflow_work_together(released: Path, tmp_path: Path) -> None:
+    """With a folder in place of the release on GitHub; what is installed is here already."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/gh").write_text(GH)
+    (tmp_path / "bin/gh").chmod(0o755)
+    values = {
+        "PATH": f"{tmp_path}/bin:{ENVIRONMENT['PATH']}",
+        "STORE": str(tmp_path / "store"),
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "tea/stream_dp",
+        "GITHUB_REF_NAME": "v7.1.0",
+    } | dict.fromkeys(("GITHUB_REF", "GITHUB_SHA", "GITHUB_WORKFLOW_REF"), "it")
+    for job, described in yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"].items():
+        told(f"git clone --quiet --branch v7.1.0 '{released}' {job} 2>/dev/null", tmp_path)
+        for step in described["steps"]:
+            if "run" in step and "pip install" not in step["run"]:
+                told(step["run"], tmp_path / job, **values)
+    store, shown = tmp_path / "store", (tmp_path / "store.log").read_text()
+    names = {each.name for each in store.iterdir()}
+    assert len(names) == 4
+    told("sha256sum --check --strict SHA256SUMS", store)
+    for name in names - {"SHA256SUMS"}:
+        assert f"attestation verify dist/{name} --repo tea/stream_dp" in shown
+    assert {each.name for each in (tmp_path / "publish/dist").iterdir()} == {
+        n for n in names if n.endswith((".whl", ".gz"))
+    }
+    assert shown.splitlines()[-1] == "release edit v7.1.0 --draft=false"
+    assert re.fullmatch(
+        r"## \[7.1.0\] - [\d-]+\n\n### Added\n\n- Tea.\n\n", (tmp_path / "store.notes").read_text()
+    )
+    [wheel] = store.glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        metadata = packed.read("stream_dp-7.1.0.dist-info/METADATA").decode()
+    assert "\nProject-URL: Source, https://github.com/tea/stream_dp\n" in metadata
