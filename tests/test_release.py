@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from stream_dp import __version__
+from tests.package import PYTHONS
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "deploy" / "release.py"
@@ -208,3 +210,12 @@ def test_the_steps_of_the_workflow_work_together(released: Path, tmp_path: Path)
     with zipfile.ZipFile(wheel) as packed:
         metadata = packed.read("stream_dp-7.1.0.dist-info/METADATA").decode()
     assert "\nProject-URL: Source, https://github.com/tea/stream_dp\n" in metadata
+
+
+def test_the_pythons_are_those_of_the_metadata_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [each[1] for each in map(re.compile(r".* :: (3\.\d+)$").match, project["classifiers"]) if each]
+    jobs = yaml.safe_load((WORKFLOWS / "tests.yml").read_text())["jobs"].values()
+    matrices = [job["strategy"]["matrix"]["python"] for job in jobs if "strategy" in job]
+    assert matrices == [named, named]
+    assert list(PYTHONS) == named
