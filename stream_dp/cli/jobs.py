@@ -107,13 +107,10 @@ def list_(
             {"id": job_id, "status": decode_result(part).status if part else None, "progress": progress}
             for job_id, progress, part in store.listed()
         ]
-        schedules = sorted(store.schedules())
     if as_json:
-        typer.echo(json.dumps({"jobs": jobs, "schedules": schedules}))
+        typer.echo(json.dumps({"jobs": jobs}))
         return
     table = Table("job", "status", "progress", box=None, pad_edge=False)
     for each in jobs:
         table.add_row(Text(each["id"] or ""), each["status"] or "running", Text(each["progress"] or ""))
-    for name in schedules:
-        table.add_row(Text(name), "scheduled", "")
     output().print(table)

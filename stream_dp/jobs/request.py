@@ -1,4 +1,4 @@
-"""What is asked on `<stream>.jobs`: a job, a schedule of jobs, or that a job be cancelled.
+"""What is asked on `<stream>.jobs`: a job, or that a job be cancelled.
 
 Schema: docs/schemas/job.json.  Whether a request is valid depends on its own fields alone.
 """
@@ -127,10 +127,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One job, or with `every` (seconds) one job in every period of that length.
-
-    `unit`: None for that of the data source, which has one.
-    """
+    """One job.  `unit`: None for that of the data source, which has one."""
 
     v: Literal[1] = 1
     id: _Id
@@ -138,7 +135,6 @@ class JobRequest(Parameters, frozen=True, forbid_unknown_fields=True, omit_defau
     mechanism: _Mechanism
     unit: Unit | None = None
     source: Source = Source()
-    every: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -161,7 +157,7 @@ PARAMETERS = tuple(field.name for field in msgspec.structs.fields(Parameters))
 
 
 class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """That the job, or the schedule, of this id shall release nothing more."""
+    """That the job of this id shall release nothing more."""
 
     v: Literal[1]
     id: _Id

@@ -17,7 +17,7 @@ from stream_dp.privacy.share import Share
 from stream_dp.privacy.vector import Vector
 from stream_dp.privacy.wording import UNMETERED, in_words, sampled, unit_in_words
 
-Status = Literal["done", "refused", "cancelled", "scheduled"]
+Status = Literal["done", "refused", "cancelled"]
 
 LARGEST_PART = 900_000
 """A result of more bytes of labels than this is split into parts, to stay below Kafka's default limit of a message."""

@@ -20,7 +20,7 @@ from stream_dp.config.times import iso_timestamp
 from stream_dp.errors import StreamDpError
 from stream_dp.jobs.books import Books
 from stream_dp.jobs.forecast import forecast
-from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
+from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.request import BadRequest, JobRequest
 from stream_dp.jobs.result import JobResult, cost_of, of_request, whole
 from stream_dp.jobs.rows import Progress
@@ -30,17 +30,15 @@ from stream_dp.jobs.steps import (
     compute,
     is_paid,
     located,
-    owner_of,
     pay,
     prepare,
     settle,
 )
-from stream_dp.jobs.store import JobStore, Plan, Schedule
+from stream_dp.jobs.store import Plan
 from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.store.ledger import LedgerRefused, NoBudget
 
 _SECONDS_BETWEEN_REPORTS = 0.5
-_LONGEST_SCHEDULED_ID = 170  # a time is put behind it
 
 logger = logging.getLogger(__name__)
 
@@ -183,21 +181,6 @@ class JobRunner:
             logger.info("job %s: read %d of %d", job_id, done, total)
 
         return progress
-
-    def begin_schedule(self, request: JobRequest, now: float, schedules: JobStore) -> list[bytes]:
-        """Take a request with `every`; its first job is that of the period after the one that is running."""
-        every = request.every or 1
-        schedule = Schedule(request.encode(), request.digest, int(now) // every * every)
-        try:
-            if len(request.id) > _LONGEST_SCHEDULED_ID:
-                raise BadRequest(f"the id of a schedule has at most {_LONGEST_SCHEDULED_ID} characters")
-            owner_of(request.source, self._site, self._books)
-            self._site.engine.check(request.mechanism, calibrate(request))
-            if schedules.schedule(request.id, schedule).digest != request.digest:
-                raise BadRequest(f"the id {request.id!r} is that of another schedule: use a new id")
-        except BadRequest as refused:
-            return of_request(request, "refused", str(refused)).encode()
-        return of_request(request, "scheduled").encode()
 
 
 _Place = tuple[int | None, int | None, str | None, tuple[tuple[int, int], ...]]

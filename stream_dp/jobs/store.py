@@ -1,7 +1,6 @@
 """What Redis remembers of jobs, so that a request that is delivered again gives what it gave.  Keys of a stream:
 
 stream_dp:{<stream>}:job:<id>        hash: `plan`, then `result` (each written once), `cancelled`, `progress`
-stream_dp:{<stream>}:schedules       hash: id -> the request and the last period it was asked for
 stream_dp:{<stream>}:jobs:<worker>   which topic requests are read from, and the offset of the next one
 
 Each value has a digest, bound to its key and field.  What is not as it was written is damage, and no outage that
@@ -42,14 +41,6 @@ class Plan(msgspec.Struct, frozen=True):
     mark: str | None
     further: tuple[tuple[int, int], ...] = ()
     chosen: dict[str, int | float | str] = {}
-
-
-class Schedule(msgspec.Struct, frozen=True):
-    """A request with `every`; `last` is the end (seconds since 1970) of the last period that was asked for."""
-
-    request: bytes
-    digest: str
-    last: int
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -183,43 +174,6 @@ class JobStore(JobRecords):
                 found = job_id, None if progress is None else progress.decode(), parts[0]
             yield found
 
-    def schedules(self) -> dict[str, Schedule]:
-        """All schedules by id."""
-        with _sound(self._schedules):
-            found = self._redis.hgetall(self._schedules)
-            return {
-                job_id.decode(): msgspec.msgpack.decode(
-                    _checked(self._schedules, job_id.decode(), value), type=Schedule
-                )
-                for job_id, value in found.items()
-            }
-
-    def schedule(self, job_id: str, schedule: Schedule) -> Schedule:
-        """Add a schedule if there is none of this id; returns the one that stands."""
-        with _sound(self._schedules):
-            self._redis.hsetnx(self._schedules, job_id, self._packed(job_id, schedule))
-        return self.schedules().get(job_id, schedule)
-
-    def advance(self, job_id: str, schedule: Schedule) -> None:
-        """Remember the last period that was asked for, unless the schedule has ended meanwhile."""
-
-        def put(transaction: Any) -> None:
-            there = transaction.hexists(self._schedules, job_id)
-            transaction.multi()
-            if there:
-                transaction.hset(self._schedules, job_id, self._packed(job_id, schedule))
-
-        with _sound(self._schedules):
-            self._redis.transaction(put, self._schedules)
-
-    def end_schedule(self, job_id: str) -> bool:
-        """End a schedule; returns whether there was one."""
-        with _sound(self._schedules):
-            return bool(self._redis.hdel(self._schedules, job_id))
-
-    def _packed(self, job_id: str, schedule: Schedule) -> bytes:
-        return _with_digest(self._schedules, job_id, msgspec.msgpack.encode(schedule))
-
     def next_request(self, worker: str) -> Place | None:
         """The first request that `worker` has not answered; None if Redis knows nothing of it, or it is damaged.
 
@@ -243,10 +197,6 @@ class JobStore(JobRecords):
 
     def _place(self, worker: str) -> str:
         return f"{self._prefix}jobs:{worker}"
-
-    @property
-    def _schedules(self) -> str:
-        return self._prefix + "schedules"
 
 
 def _with_digest(name: str, field: str, packed: bytes) -> bytes:

@@ -23,24 +23,23 @@ from kafka.structs import OffsetAndMetadata
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import ledger_as_far_as_known
-from stream_dp.errors import WorkerEnds, spoken
+from stream_dp.errors import WorkerEnds
 from stream_dp.jobs.answers import Answers
 from stream_dp.jobs.books import ServedBooks
 from stream_dp.jobs.engine import Engine, ThisProcess
 from stream_dp.jobs.publishing import send, too_large
-from stream_dp.jobs.request import JOBS, BadRequest, Cancel, JobRequest, decode_request, id_in
+from stream_dp.jobs.request import JOBS, BadRequest, Cancel, decode_request, id_in
 from stream_dp.jobs.result import JobResult, of_request
 from stream_dp.jobs.runner import JobRunner
-from stream_dp.jobs.schedule import due
 from stream_dp.jobs.steps import Site
 from stream_dp.jobs.store import Place
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import consumer_client, producer_client
 from stream_dp.kafka.outages import Outages
-from stream_dp.kafka.rights import Right, naming
+from stream_dp.kafka.rights import Right
 from stream_dp.operations.backoff import retry_in_thread
 from stream_dp.operations.progress import Progress
-from stream_dp.operations.retry import OUTAGES, Attempts, awaited, server_of
+from stream_dp.operations.retry import OUTAGES, Attempts, server_of
 from stream_dp.privacy.keyed_noise import check_golden_draw
 from stream_dp.store.checkpoint_records import StateDamaged
 
@@ -76,7 +75,6 @@ class JobWorker:
         self.settings = settings
         self.jobs = tuple(sorted(jobs))
         self._stopping = threading.Event()
-        self._told = ""  # of damaged schedules, which are looked at every second
         self.progress = Progress(f"jobs of stream {settings.stream}")
         kafka_options(settings.kafka_address)
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
@@ -120,31 +118,6 @@ class JobWorker:
             self._outages.over()
             session.work(self._stopping)
 
-    def ask_for_due(self) -> None:
-        """Write the requests of schedules whose periods have ended into the jobs topic; call it every second or so."""
-        try:
-            for job_id, schedule in self.store.schedules().items():
-                wanted = list(due(schedule, time.time()))
-                if wanted and self._answers.of(
-                    job_id, schedule.digest
-                ):  # cancelled, which Redis has forgotten
-                    self.store.end_schedule(job_id)
-                    continue
-                for request, after in wanted:
-                    if request.job in self.jobs:
-                        kafka = self.settings.kafka_address
-                        with naming("WRITE", self.requests), producer_client(kafka) as producer:
-                            producer.send(self.requests, request.encode(), request.id.encode()).get(
-                                timeout=_ANSWER_SECONDS
-                            )
-                        self.store.advance(job_id, after)
-        except OUTAGES as outage:
-            self._outages.waits(awaited(outage, self.settings), f"{spoken(outage)}; schedules wait")
-        except StateDamaged as damaged:
-            if str(damaged) != self._told:
-                logger.error("schedules wait: %s", damaged)
-            self._told = str(damaged)
-
     def answer(self, value: bytes | None, timestamp: int) -> tuple[str | None, list[bytes]] | None:
         """The id and the parts of the result of one request, or None where another worker answers.
 
@@ -172,8 +145,6 @@ class JobWorker:
         answered = self._answers.of(request.id, request.digest)
         if answered is not None:
             return request.id, answered
-        if request.every is not None:
-            return request.id, self._runner.begin_schedule(request, timestamp / 1000, self.store)
         logger.info("job %s: %s by %s", request.id, request.job, request.mechanism)
         try:
             return request.id, self._runner.answer(request, timestamp)
@@ -201,13 +172,6 @@ class JobWorker:
         answered = self._answers.of_job(request.id, self.jobs)
         if answered is not None:
             return request.id, answered
-        schedule = self.store.schedules().get(request.id)
-        if schedule is not None:
-            asked = decode_request(schedule.request)
-            if not isinstance(asked, JobRequest) or asked.job not in self.jobs:
-                return None
-            self.store.end_schedule(request.id)
-            return request.id, of_request(asked, "cancelled").encode()
         plan = self.store.plan(request.id)
         stored = self.store.result(request.id)
         return (request.id, stored) if plan is not None and stored and plan.job in self.jobs else None

@@ -107,7 +107,7 @@ def subscriber(settings: Settings) -> list[Right]:
 
 
 def jobs_worker(settings: Settings, ledger: str, jobs: Iterable[str]) -> list[Right]:
-    """What `stream-dp jobs worker` needs for these jobs, but for schedules, which wait until it may WRITE requests."""
+    """What `stream-dp jobs worker` needs for these jobs."""
     group = Right("group", f"{settings.jobs}.{'+'.join(sorted(jobs))}", "READ")
     return (
         _topic(settings.jobs, "READ")

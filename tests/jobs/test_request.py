@@ -17,8 +17,6 @@ from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import BadRequest, Cancel, JobRequest, decode_request
 from stream_dp.jobs.result import JobResult, cost_of, decode_result, done, guarantee, of_request, whole
 from stream_dp.jobs.rows import Rows
-from stream_dp.jobs.schedule import due
-from stream_dp.jobs.store import Schedule
 from stream_dp.privacy.accounting import zcdp_epsilon
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -201,7 +199,6 @@ VALID = [
     {**BASE, "source": {"from": "2026-01-31T12:00:00Z", "to": "2026-02-01T00:00:00+01:00"}},
     {**BASE, "source": {"from": "1969-12-31", "to": "2026-02-01T00:00:00"}},
     {**BASE, "source": {"file": "x.csv", "name": "orders", "user": "customer"}},
-    {**BASE, "every": 3600},
     {"v": 1, "id": "q-17", "cancel": True},
 ]
 INVALID: dict[str, Any] = {
@@ -215,7 +212,7 @@ INVALID: dict[str, Any] = {
     "not a JSON object": [BASE],
     "id has to be 1 to 200 letters, digits and": {**BASE, "id": ""},
     "k has to be a whole number, not 1.5": {**BASE, "k": 1.5},
-    "every has to be a whole number >= 1, not 0": {**BASE, "every": 0},
+    "unknown field 'every'": {**BASE, "every": 3600},
     "cancel": {"v": 1, "id": "q", "cancel": False},
     "unknown field 'k'": {"v": 1, "id": "q", "cancel": True, "k": 3},
     "a topic or a file": {**BASE, "source": {"file": "x.csv", "topic": "t"}},
@@ -356,24 +353,3 @@ def test_a_reason_that_quotes_too_much_is_cut() -> None:
         [value] = of_request(request, "refused", "x" * length).encode()
         assert decode_result(value).reason == kept
         schema("result").validate(json.loads(value))
-
-
-def test_a_schedule_asks_for_each_period_that_has_ended_and_for_its_own_records() -> None:
-    request = decode_request(json.dumps({**BASE, "every": 60}).encode())
-    assert isinstance(request, JobRequest)
-    schedule = Schedule(request.encode(), request.digest, 120)
-    asked = list(due(schedule, 305.0))
-    assert [each.id for each, _ in asked] == [
-        "q-17@1970-01-01T00:03:00Z",
-        "q-17@1970-01-01T00:04:00Z",
-        "q-17@1970-01-01T00:05:00Z",
-    ]
-    first, after = asked[0]
-    assert (first.every, first.source.start, first.source.to) == (
-        None,
-        "1970-01-01T00:02:00.000Z",
-        "1970-01-01T00:03:00.000Z",
-    )
-    assert after.last == 180
-    assert list(due(asked[-1][1], 305.0)) == []
-    assert decode_request(first.encode()) == first

@@ -8,11 +8,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from stream_dp.jobs.store import JobStore, Place, Schedule
+from stream_dp.jobs.store import JobStore, Place
 from stream_dp.store.checkpoint_records import StateDamaged
 
-JOB, SCHEDULES, OFFSET = "stream_dp:{s}:job:q", "stream_dp:{s}:schedules", "stream_dp:{s}:jobs:top-k"
-SCHEDULE = Schedule(b"{}", "digest", 7)
+JOB, OFFSET = "stream_dp:{s}:job:q", "stream_dp:{s}:jobs:top-k"
 
 OF_JOB: dict[str, Callable[[JobStore], object]] = {
     "plan": lambda store: store.plan("q"),
@@ -24,12 +23,6 @@ OF_JOB: dict[str, Callable[[JobStore], object]] = {
     "report": lambda store: store.report("q", "counting"),
     "listed": lambda store: list(store.listed()),
 }
-OF_SCHEDULES: dict[str, Callable[[JobStore], object]] = {
-    "schedules": lambda store: store.schedules(),
-    "schedule": lambda store: store.schedule("q", SCHEDULE),
-    "advance": lambda store: store.advance("q", SCHEDULE),
-    "end": lambda store: store.end_schedule("q"),
-}
 
 
 @pytest.fixture
@@ -37,29 +30,22 @@ def store(redis: Redis) -> JobStore:
     return JobStore(redis, "s")
 
 
-@pytest.mark.parametrize(
-    ("name", "ask"),
-    [(JOB, ask) for ask in OF_JOB.values()] + [(SCHEDULES, ask) for ask in OF_SCHEDULES.values()],
-)
+@pytest.mark.parametrize("ask", OF_JOB.values(), ids=OF_JOB)
 def test_a_key_of_another_type_is_damage(
-    redis: Redis, store: JobStore, name: str, ask: Callable[[JobStore], object]
+    redis: Redis, store: JobStore, ask: Callable[[JobStore], object]
 ) -> None:
-    redis.set(name, b"something else")
+    redis.set(JOB, b"something else")
     with pytest.raises(StateDamaged, match="does not fit together: nothing is released"):
         ask(store)
-    assert redis.get(name) == b"something else"
+    assert redis.get(JOB) == b"something else"
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", b"\x80", b"\xff" * 40])
 def test_a_value_that_cannot_be_read_is_damage(redis: Redis, store: JobStore, value: bytes) -> None:
-    for name, field, ask in (
-        (JOB, "plan", OF_JOB["plan"]),
-        (JOB, "result", OF_JOB["result"]),
-        (SCHEDULES, "q", OF_SCHEDULES["schedules"]),
-    ):
-        redis.hset(name, field, value)
+    for field in ("plan", "result"):
+        redis.hset(JOB, field, value)
         with pytest.raises(StateDamaged):
-            ask(store)
+            OF_JOB[field](store)
     with pytest.raises(StateDamaged):
         store.admit("q", "digest", "top-k", 0, 1, None)
     assert redis.hget(JOB, "plan") == value, "no other noise takes its place"
@@ -74,15 +60,6 @@ def test_a_damaged_offset_costs_nothing(redis: Redis, store: JobStore, hash_inst
     assert store.next_request("top-k") is None
     store.answered("top-k", Place("topic", 3))
     assert store.next_request("top-k") == Place("topic", 3)
-
-
-def test_a_schedule_that_ended_is_not_brought_back(store: JobStore) -> None:
-    store.schedule("q", SCHEDULE)
-    store.advance("q", Schedule(b"{}", "digest", 8))
-    assert store.schedules()["q"].last == 8
-    store.end_schedule("q")
-    store.advance("q", Schedule(b"{}", "digest", 9))
-    assert store.schedules() == {}
 
 
 def test_an_outage_stays_one() -> None:

@@ -109,9 +109,9 @@ class Place:
         """An id that no other test has, nor another try of this one: all commands share theirs."""
         return f"{name}-{self.settings.stream[-8:]}"
 
-    def feed(self, values: Sequence[bytes]) -> None:
+    def feed(self, values: Sequence[bytes], at: int | None = None) -> None:
         """Append events, and wait until the broker has them."""
-        for sent in [self.producer.send(self.settings.events, value) for value in values]:
+        for sent in [self.producer.send(self.settings.events, value, timestamp_ms=at) for value in values]:
             sent.get(GIVE_UP_SECONDS)
 
     def ask(self, at: int | None = None, **fields: Any) -> None:

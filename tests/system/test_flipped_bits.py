@@ -67,7 +67,6 @@ REQUESTS: list[dict[str, Any]] = [
     {"id": "paid-by-marks", **MARKS},
     {"id": "stopped", **JOB},
     {"id": "stopped", "cancel": True},
-    {"id": "often", **JOB, "every": 3600},
 ]
 REFUSALS = EpochRefused, LedgerRefused, NoKey, StateDamaged
 
@@ -80,11 +79,11 @@ KINDS: list[dict[str, Any]] = [
 """Streams whose states have, between them, every kind of key; the first has a ledger and jobs."""
 BEGUN_WITH = 45
 KEYS = {"meta", "closing", "labels", "pairs", "counts", "column", "shown", "recent", "key", "fence"}
-KEYS |= {"budget", "charges", "ledger-key", "job", "schedules", "jobs", FILE_KEY}
+KEYS |= {"budget", "charges", "ledger-key", "job", "jobs", FILE_KEY}
 
 Place = tuple[str, str]
 """A kind of key, and where in it a bit is flipped: a part of `damage.places`."""
-TAKEN_AS_LOST = {(kind, "name") for kind in ("meta", "closing", "job", "schedules")}
+TAKEN_AS_LOST = {(kind, "name") for kind in ("meta", "closing", "job")}
 """What is missing as if it had never been; what it is then compared with keeps it from being published.
 
 The name of a job that is no text any more is refused.
@@ -164,7 +163,7 @@ class Held:
         """What is remembered of jobs.  Raises a refusal."""
         store, ids = self.worker.store, sorted({request["id"] for request in REQUESTS})
         jobs = [(store.plan(each), store.result(each), store.is_cancelled(each)) for each in ids]
-        return jobs, list(store.listed()), store.schedules(), store.next_request("histogram+set-union+top-k")
+        return jobs, list(store.listed()), store.next_request("histogram+set-union+top-k")
 
     def answers(self) -> list[list[bytes]]:
         """What a worker of jobs would publish; the topic of results is empty."""
@@ -199,7 +198,7 @@ def held(kafka: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory) -
         for request in REQUESTS:
             place.ask(**request)
         with place.worker():
-            place.results(5)
+            place.results(4)
         place.remake("results")
         place.close()
         store = CheckpointStore(redis, own.stream)
@@ -267,10 +266,10 @@ def flips(held: Held, number: int) -> dict[Place, set[str]]:
                 elif part == "name":
                     check_lost(asked, found, sound[asked], told)
                 elif (asked, kind) == ("jobs", "jobs"):
-                    assert found[:3] == sound[asked][:3], told  # type: ignore[index]
+                    assert found[:2] == sound[asked][:2], told  # type: ignore[index]
                 else:
                     assert found == sound[asked], told
-            if kind in ("job", "jobs", "schedules", "charges", "budget", "ledger-key"):
+            if kind in ("job", "jobs", "charges", "budget", "ledger-key"):
                 for again, before in zip(held.answers(), answers, strict=True):
                     # A job that Redis has lost, and that has no charge of its own, is another one, and paid for.
                     is_new = part == "name" and name.endswith((b":paid-by-marks", b":stopped"))

@@ -102,7 +102,7 @@ def test_jobs_are_listed(place: Place) -> None:
     place.answers({"id": "q", **TOP})
     words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")
     told = json.loads(command("jobs", "list", *words).stdout)
-    assert told == {"jobs": [{"id": "q", "status": "done", "progress": "done"}], "schedules": []}
+    assert told == {"jobs": [{"id": "q", "status": "done", "progress": "done"}]}
 
 
 def words_for(place: Place) -> list[str]:

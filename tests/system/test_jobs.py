@@ -397,22 +397,6 @@ def test_two_workers_share_the_requests_between_them(place: Place) -> None:
     ]
 
 
-def test_a_schedule_asks_for_every_period_once(place: Place) -> None:
-    with place.worker() as running:
-        place.ask(id="often", **TOP, every=1, source={"from": 0, "to": 100})
-        assert place.results(1)[0].status == "scheduled"
-        time.sleep(1.1)
-        running.ask_for_due()
-        running.ask_for_due()
-        place.ask(id="often", cancel=True)
-        wait_until(lambda: not place.store.schedules(), lambda: "the schedule goes on")
-        results = place.results(3)
-    ids = [result.id for result in results if result.status == "done"]
-    assert ids
-    assert all((job_id or "").startswith("often@") for job_id in ids)
-    assert len(set(ids)) == len(ids) == len(place.charges())
-
-
 @pytest.mark.parametrize(
     ("words", "request_fields"),
     [
@@ -470,7 +454,6 @@ def test_a_union_of_many_labels_is_published_in_parts(place: Place) -> None:
 
 def test_a_job_whose_key_is_damaged_is_refused_and_the_next_one_is_answered(place: Place) -> None:
     place.redis.set(f"stream_dp:{{{place.settings.stream}}}:job:lost", b"something else")
-    place.redis.set(f"stream_dp:{{{place.settings.stream}}}:schedules", b"something else")
     lost, sound = place.answers({"id": "lost", **TOP}, {"id": "sound", **TOP})
     assert (lost.status, sound.status) == ("refused", "done")
     assert "is damaged, and its log says more" in (lost.reason or "")

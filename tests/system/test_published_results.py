@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ from kafka.errors import KafkaTimeoutError
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app, one_shot_run
-from stream_dp.config.times import iso_timestamp
+from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
 from stream_dp.dashboard.results import read_result
 from stream_dp.jobs.result import JobResult, decode_result, whole
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
 from tests.dashboard.running import running
+from tests.docs.shown import ROOT, blocks
 from tests.system.broker_clients import all_records
 from tests.system.job_place import TOP, UNIT, Place, job_place, teas
 from tests.system.waiting import wait_until
@@ -236,3 +239,59 @@ def test_without_a_stream_there_is_no_place_to_publish_to(place: Place) -> None:
     refused = command("histogram", *where, "--unmetered", "--publish")
     assert refused.exit_code == 2
     assert "give --stream NAME" in refused.stderr
+
+
+[DAILY] = [block for block in blocks((ROOT / "docs" / "jobs.md").read_text(), "sh") if "yesterday" in block]
+
+
+def daily(place: Place, folder: Path, day: str) -> str:
+    """What the script of docs/jobs.md prints for this day."""
+    (folder / "stream-dp").write_text(f'#!/bin/sh\nexec {sys.executable} -m stream_dp.cli "$@"\n')
+    (folder / "stream-dp").chmod(0o755)
+    (folder / "daily.sh").write_text(DAILY.replace("shop", place.settings.stream))
+    environment = os.environ | {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "STREAM_DP_KAFKA": place.settings.kafka,
+        "STREAM_DP_REDIS": place.settings.redis,
+        "STREAM_DP_UNMETERED": "true",
+    }
+    ran = subprocess.run(
+        ["sh", "daily.sh", day], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_a_job_of_every_day_is_charged_once_however_often_it_is_tried(
+    kafka: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """It reads the records of its own day, and the next day's job begins where it ended."""
+    with closing(Place(kafka, redis_url, topic_prefix, tmp_path, unit="event")) as place:
+        for item, time in (
+            ("salt", "2026-01-30T23:59:59.999"),
+            ("tea", "2026-01-31T00:00:00"),
+            ("tea", "2026-01-31T23:59:59.999"),
+            ("milk", "2026-02-01T00:00:00"),
+        ):
+            place.feed([json.dumps({"items": [item]}).encode()] * 100, at=milliseconds(parse_time(time)))
+        first = daily(place, tmp_path, "2026-01-31")
+        assert daily(place, tmp_path, "2026-01-31") == first
+        [charge] = place.charges()
+        [result] = map(decode_result, place.published())
+        assert (result.id, result.labels) == (f"{place.settings.stream}-2026-01-31", ["tea"])
+        assert (charge.first_offset, charge.end_offset) == (100, 300)
+        daily(place, tmp_path, "2026-02-01")
+        assert sorted((each.first_offset, each.end_offset) for each in place.charges()) == [
+            (100, 300),
+            (300, 400),
+        ]
+
+
+def test_a_job_of_every_day_is_that_of_yesterday_unless_a_day_is_named() -> None:
+    def yesterday() -> str:
+        return f"{datetime.now(UTC) - timedelta(days=1):%F}"
+
+    before = yesterday()
+    program = f'{DAILY.splitlines()[0]}\necho "$day"'
+    told = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    assert before <= told <= yesterday()
