@@ -147,7 +147,7 @@ COMMANDS = {
         "Compare all mechanisms of a one-shot job on a PUBLIC log with the true counts.",
         "jobs",
     ),
-    "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs, and list them.", "jobs"),
+    "jobs": Entry("jobs", "Answer requests for top-k, set-union and histogram jobs.", "jobs"),
     "key": Entry("key", "Create a key in a file that only its owner may read.", "worker"),
     "budget": Entry("budget", "Show, set and explain the privacy budget of a data source.", "worker"),
     "mapping": Entry(

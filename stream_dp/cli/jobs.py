@@ -1,27 +1,18 @@
-"""`stream-dp jobs`: the worker that answers requests for one-shot jobs, and a list of what became of them."""
+"""`stream-dp jobs`: the worker that answers requests for one-shot jobs."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from stream_dp.cli import options
 from stream_dp.cli.hosting import run_worker
 from stream_dp.cli.log_options import Log
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.one_shot_options import EngineName
-from stream_dp.cli.output import output
-from stream_dp.cli.reach import require_redis
-from stream_dp.config.connections import redis_client
-from stream_dp.config.reading import load_settings
 from stream_dp.events.stored_files import OBJECT
 from stream_dp.jobs.request import EVERY_JOB, JOBS
-from stream_dp.jobs.result import decode_result
 from stream_dp.jobs.spark import ENGINES
-from stream_dp.jobs.store import JobStore
 from stream_dp.jobs.worker import JobWorker
 from stream_dp.operations.open_metrics import PublicFacts
 from topologies.jobs import Jobs
@@ -29,13 +20,11 @@ from topologies.jobs import Jobs
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="""Answer requests for top-k, set-union and histogram jobs, and list them.
+    help="""Answer requests for top-k, set-union and histogram jobs.
 
     [bold]Examples[/]
 
       stream-dp jobs worker --stream shop
-
-      stream-dp jobs list --stream shop
     """,
 )
 
@@ -82,35 +71,3 @@ def worker(
     counting.start()
     worker = Jobs(JobWorker(settings, job or JOBS, folder, counting))
     run_worker(worker, f"jobs.{'+'.join(worker.worker.jobs)}", log, PublicFacts(settings.stream))
-
-
-@app.command("list")
-def list_(
-    settings: options.SettingsFile = None,
-    stream: options.Stream = None,
-    redis: options.Redis = None,
-    as_json: options.Json = False,
-) -> None:
-    """List the jobs of a stream that Redis knows, and how far they are.
-
-    [bold]Examples[/]
-
-      stream-dp jobs list --stream shop
-
-      stream-dp jobs list --stream shop --json
-    """
-    chosen = load_settings(settings, stream=stream, redis=redis)
-    require_redis(chosen.redis)
-    with redis_client(chosen.redis_address) as client:
-        store = JobStore(client, chosen.stream)
-        jobs = [
-            {"id": job_id, "status": decode_result(part).status if part else None, "progress": progress}
-            for job_id, progress, part in store.listed()
-        ]
-    if as_json:
-        typer.echo(json.dumps({"jobs": jobs}))
-        return
-    table = Table("job", "status", "progress", box=None, pad_edge=False)
-    for each in jobs:
-        table.add_row(Text(each["id"] or ""), each["status"] or "running", Text(each["progress"] or ""))
-    output().print(table)

@@ -11,6 +11,7 @@ In this order, each step of which may be repeated after a crash:
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -38,7 +39,8 @@ from stream_dp.jobs.store import Plan
 from stream_dp.jobs.topic_rows import TopicRange
 from stream_dp.store.ledger import LedgerRefused, NoBudget
 
-_SECONDS_BETWEEN_REPORTS = 0.5
+_SECONDS_BETWEEN_CHECKS = 0.5
+_SECONDS_BETWEEN_LINES = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +131,6 @@ class JobRunner:
             cost = cost_of(prepared.calibrated, ledger.current().budget())
             self._check(request.id)
             self._site.engine.start()  # that it does not is known before anything is charged
-            self.store.report(request.id, "charging")
             if forecast(prepared, self._books).fits:
                 self._charging()
             pay(prepared, charge_id, plan.key, ledger, asked)
@@ -143,7 +144,6 @@ class JobRunner:
             raise BadRequest(str(refused)) from None
         except LedgerRefused as refused:
             return of_request(request, "refused", str(refused))
-        self.store.report(request.id, "done")
         return result
 
     def _settle(self, request: JobRequest, stored: list[bytes], asked: int) -> None:
@@ -167,18 +167,19 @@ class JobRunner:
             raise JobCancelled
 
     def _progress(self, job_id: str) -> Callable[[int, int], None]:
-        """Reports how far reading is, now and then, and ends it when that is asked."""
-        reported = 0.0
+        """Ends reading when that is asked, and says in the log now and then how far it is."""
+        checked = told = -math.inf
 
         def progress(done: int, total: int) -> None:
-            nonlocal reported
+            nonlocal checked, told
             self._report(done, total)
-            if time.monotonic() - reported < _SECONDS_BETWEEN_REPORTS and done < total:
-                return
-            reported = time.monotonic()
-            self._check(job_id)
-            self.store.report(job_id, "reading", done, total)
-            logger.info("job %s: read %d of %d", job_id, done, total)
+            now, is_all = time.monotonic(), done >= total
+            if is_all or now - checked >= _SECONDS_BETWEEN_CHECKS:
+                checked = now
+                self._check(job_id)
+            if is_all or now - told >= _SECONDS_BETWEEN_LINES:
+                told = now
+                logger.info("job %s: read %d of %d", job_id, done, total)
 
         return progress
 

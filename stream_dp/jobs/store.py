@@ -1,6 +1,6 @@
 """What Redis remembers of jobs, so that a request that is delivered again gives what it gave.  Keys of a stream:
 
-stream_dp:{<stream>}:job:<id>        hash: `plan`, then `result` (each written once), `cancelled`, `progress`
+stream_dp:{<stream>}:job:<id>        hash: `plan`, then `result` (each written once), and `cancelled`
 stream_dp:{<stream>}:jobs:<worker>   which topic requests are read from, and the offset of the next one
 
 Each value has a digest, bound to its key and field.  What is not as it was written is damage, and no outage that
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True):
     offset: int
 
 
-_FIELDS = {b"plan", b"result", b"cancelled", b"progress"}
+_FIELDS = {b"plan", b"result", b"cancelled", b"progress"}  # earlier programs wrote the last
 _DIGEST_BYTES = 16
 
 
@@ -73,10 +73,6 @@ class JobRecords(ABC):
     @abstractmethod
     def _write(self, name: str, field: str, value: bytes) -> None:
         """Write a field of a job unless it stands there."""
-
-    @abstractmethod
-    def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
-        """How far the job is: for a topic in offsets; for a file it is PRIVATE, as it tells the file's size."""
 
     def plan(self, job_id: str) -> Plan | None:
         """How the job was admitted, if it was."""
@@ -157,22 +153,6 @@ class JobStore(JobRecords):
         with _sound(self._job(job_id)):
             name = self._job(job_id)
             self._redis.hset(name, "cancelled", _with_digest(name, "cancelled", b""))
-
-    def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
-        """See `JobRecords.report`."""
-        with _sound(self._job(job_id)):
-            name, told = self._job(job_id), f"{step} {done}/{total}" if total else step
-            self._redis.hset(name, "progress", _with_digest(name, "progress", told.encode()))
-
-    def listed(self) -> Iterator[tuple[str, str | None, bytes | None]]:
-        """Id, progress and first part of the result of every job, by id."""
-        for name in sorted(self._redis.scan_iter(self._job("*"))):
-            with _sound(name.decode(errors="backslashreplace")):
-                job_id = name.decode().removeprefix(self._job(""))
-                progress, packed = self._field(job_id, "progress"), self._field(job_id, "result")
-                parts = [None] if packed is None else msgspec.msgpack.decode(packed, type=list[bytes])
-                found = job_id, None if progress is None else progress.decode(), parts[0]
-            yield found
 
     def next_request(self, worker: str) -> Place | None:
         """The first request that `worker` has not answered; None if Redis knows nothing of it, or it is damaged.

@@ -106,9 +106,6 @@ class _Jobs(JobRecords):
         super().__init__(stream)
         self._file = file
 
-    def report(self, job_id: str, step: str, done: int = 0, total: int = 0) -> None:
-        """See `JobRecords.report`: nobody else looks."""
-
     def _value(self, name: str, field: str) -> bytes | None:
         return self._file.field(name, field)
 

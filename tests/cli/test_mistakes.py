@@ -64,7 +64,7 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
         ("jobs worker --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("tail --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("budget show --source x --redis redis://[::1/0", "change the setting redis, or --redis"),
-        ("jobs list --stream x --redis redis://[::1/0", "change the setting redis, or --redis"),
+        ("jobs worker --stream x --redis redis://[::1/0", "the setting redis is not an address"),
         (
             "calibrate --mechanism binary --sigma-squared 1e30 --threshold-delta 1e-8",
             "sigma_squared must be above 0 and at most 1e+10",

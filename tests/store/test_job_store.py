@@ -20,8 +20,6 @@ OF_JOB: dict[str, Callable[[JobStore], object]] = {
     "keep": lambda store: store.keep("q", [b"part"]),
     "cancel": lambda store: store.cancel("q"),
     "is_cancelled": lambda store: store.is_cancelled("q"),
-    "report": lambda store: store.report("q", "counting"),
-    "listed": lambda store: list(store.listed()),
 }
 
 
@@ -49,6 +47,16 @@ def test_a_value_that_cannot_be_read_is_damage(redis: Redis, store: JobStore, va
     with pytest.raises(StateDamaged):
         store.admit("q", "digest", "top-k", 0, 1, None)
     assert redis.hget(JOB, "plan") == value, "no other noise takes its place"
+
+
+def test_a_job_of_an_earlier_program_is_read(redis: Redis, store: JobStore) -> None:
+    """It noted how far the job was, beside what still stands."""
+    plan, kept = OF_JOB["admit"](store), OF_JOB["keep"](store)
+    redis.hset(JOB, "progress", b"reading 400/1500")
+    assert (store.plan("q"), store.result("q")) == (plan, kept)
+    redis.hset(JOB, "progess", b"reading 400/1500")
+    with pytest.raises(StateDamaged):
+        store.plan("q")
 
 
 @pytest.mark.parametrize("hash_instead", [True, False])

@@ -98,13 +98,6 @@ def test_a_topic_is_read_by_command_between_two_times(place: Place) -> None:
     assert (answer.status, answer.first_offset, answer.end_offset) == ("done", 0, EVENTS)
 
 
-def test_jobs_are_listed(place: Place) -> None:
-    place.answers({"id": "q", **TOP})
-    words = ("--stream", place.settings.stream, "--redis", place.settings.redis, "--json")
-    told = json.loads(command("jobs", "list", *words).stdout)
-    assert told == {"jobs": [{"id": "q", "status": "done", "progress": "done"}]}
-
-
 def words_for(place: Place) -> list[str]:
     settings = place.settings
     where = ["--stream", settings.stream, "--kafka", settings.kafka, "--redis", settings.redis]

@@ -433,7 +433,7 @@ def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
     if "--json" in words:
         lines = [json.loads(line) for line in written().splitlines()]
         assert {line["stream"] for line in lines} == {settings.stream}
-        assert any("job q" in line["event"] for line in lines)
+        assert f"job q: read {EVENTS} of {EVENTS}" in [line["event"] for line in lines]
 
 
 @pytest.mark.apache("batches")
