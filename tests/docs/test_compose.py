@@ -229,4 +229,9 @@ def test_the_image_copies_what_exists_and_runs_without_privileges() -> None:
     [user] = [line.split()[1] for line in lines if line.startswith("USER ")]
     assert int(user) > 0
     assert 'ENTRYPOINT ["stream-dp"]' in lines
-    assert [line.split()[-1] for line in lines if line.startswith("FROM ")] == ["build", "common", "jobs", "worker"]
+    assert [line.split()[-1] for line in lines if line.startswith("FROM ")] == [
+        "build",
+        "common",
+        "jobs",
+        "worker",
+    ]
