@@ -24,11 +24,11 @@ PYTEST := .venv/bin/python -m pytest --numprocesses 8 --dist loadfile --no-loads
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
-ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/containers tests/apache_spark)
+ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/containers tests/kubernetes tests/apache_spark)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment containers spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package release release-check audit-dependencies lock pins clean
+.PHONY: help install demo test test-browser test-kafka deployment containers kubernetes spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package release release-check audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ deployment: install .venv/.installed-deployment ## load the chart and the Compos
 
 containers: install ## build the image and run the Compose file in a container engine of its own (needs root, docker.io, mmdebstrap, Go, Java and Maven)
 	.venv/bin/python -m pytest tests/containers --capture no
+
+kubernetes: install ## install the chart in a Kubernetes of one node, built from its sources (needs what containers needs, and containernetworking-plugins)
+	.venv/bin/python -m pytest tests/kubernetes --capture no
 
 spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as here (needs Java 17 and Maven)
 	$(PYTEST) tests/apache_spark

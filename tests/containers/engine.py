@@ -110,9 +110,9 @@ class Engine:
     def prepare_images(self) -> None:
         """All images but ours, under the names that the files use."""
         if not self.has("python:3.12.12-slim"):
-            self._debian("python:3.12.12-slim", PYTHON, 'ln -s python3 "$1/usr/bin/python"')
+            self.debian("python:3.12.12-slim", PYTHON, 'ln -s python3 "$1/usr/bin/python"')
         if not self.has("servers"):
-            self._debian("servers", SERVERS, "true")
+            self.debian("servers", SERVERS, "true")
         context = self._folder / "images"
         shutil.copytree(HERE / "images", context)
         shutil.copytree(apache_kafka.jars(), context / "libs")
@@ -122,7 +122,7 @@ class Engine:
         for target, image in STAND_INS.items():
             self.docker("build", "--quiet", "--network", "host", "--target", target, "--tag", image, context)
 
-    def _debian(self, image: str, packages: str, hook: str) -> None:
+    def debian(self, image: str, packages: str, hook: str) -> None:
         """A Debian of few packages, which trusts whom this machine trusts."""
         made = self._folder / "system.tar"
         trust = "copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs"
