@@ -28,7 +28,7 @@ ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/conta
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-browser test-kafka deployment containers kubernetes spark coverage lint docs schemas bench bench-accuracy screenshots soak fuzz package release release-check audit-dependencies lock pins clean
+.PHONY: help install demo test test-browser test-kafka deployment containers kubernetes spark coverage lint docs schemas bench bench-accuracy screenshots soak package release release-check audit-dependencies lock pins clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,13 +97,6 @@ soak: install .venv/.installed-spark ## kill workers, flip bits, feed broken rec
 	.venv/bin/python -m tests.system.long_run --rounds 10000000
 	.venv/bin/python -m stream_dp.audit --repeat 20
 
-fuzz: install .venv/.installed-fuzz ## look for records, batches, settings, values and schemas that break the decoders, guided by coverage
-	.venv/bin/python -m tests.fuzz.guided records --seconds 60
-	.venv/bin/python -m tests.fuzz.guided batches --seconds 60
-	.venv/bin/python -m tests.fuzz.guided settings --seconds 60
-	.venv/bin/python -m tests.fuzz.guided values --seconds 60
-	.venv/bin/python -m tests.fuzz.guided schemas --seconds 60
-
 package: install ## build the package, and try each extra in an environment of its own on each Python that is here (needs PyPI)
 	.venv/bin/python -m tests.package
 
@@ -114,7 +107,7 @@ release-check: install ## make a release in a clone that is thrown away, and bui
 	@.venv/bin/python deploy/release.py rehearse
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached
-	.venv/bin/python -m tests.dependencies
+	.venv/bin/python -m pip_audit --local --skip-editable
 
 LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.12 --generate-hashes --custom-compile-command 'make lock'
 

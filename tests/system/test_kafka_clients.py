@@ -1,14 +1,9 @@
 """What clients on their defaults rely on, asked of whichever broker is running: groups, tables, settings, kills."""
 
 import asyncio
-import json
 import random
-import subprocess
-import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -235,66 +230,6 @@ def test_committed_offsets_survive_a_kill(own_kafka: KafkaOfOneTest, topic_prefi
     own_kafka.start()
     with KafkaConsumer(topic_prefix, bootstrap_servers=own_kafka.address, **settings) as consumer:
         assert next(consumer).value == b"4"
-
-
-FAUST_APP = """
-    import sys
-    import faust
-
-    kafka, name, data = sys.argv.pop(), sys.argv.pop(), sys.argv.pop()
-    app = faust.App(name, broker=f"kafka://{kafka}", datadir=data, topic_partitions=1)
-    events = app.topic(f"{name}.events", value_serializer="raw")
-    counts = app.topic(f"{name}.counts", value_serializer="json")
-    table = app.Table("seen", default=int)
-
-    @app.agent(events)
-    async def count(stream):
-        async for event in stream:
-            word = event.decode()
-            table[word] += 1
-            await counts.send(value=[word, table[word]])
-
-    app.main()
-"""
-
-
-def counted_by_faust(kafka: str, name: str, folder: Path, words: list[bytes], outputs: int) -> list[Any]:
-    """Run a worker with an empty data folder, send words once it is ready, and read that many counts.
-
-    Faust 0.15.3 may skip a record that waits for it at its start (seen with Apache Kafka too), so none waits.
-    """
-    command = [sys.executable, "-c", textwrap.dedent(FAUST_APP), "worker", "--without-web", "-l", "info"]
-    folder.mkdir()
-    log = folder / "faust.log"
-    with open(log, "wb") as output:
-        worker = subprocess.Popen([*command, str(folder), name, kafka], stdout=output, stderr=output)
-    try:
-        while "Worker ready" not in log.read_text():
-            assert worker.poll() is None, log.read_text()
-            time.sleep(0.05)
-        with KafkaProducer(bootstrap_servers=kafka) as producer:
-            for word in words:
-                producer.send(f"{name}.events", word).get(GIVE_UP_SECONDS)
-        found = read_all(kafka, f"{name}.counts", outputs)
-        worker.terminate()
-        worker.wait(GIVE_UP_SECONDS)
-    finally:
-        worker.kill()
-        worker.wait()
-    return [json.loads(value) for value in found]
-
-
-def test_a_faust_table_comes_back_from_its_changelog(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
-    """Agents, sends and tables on Faust's defaults; the second worker has nothing but the changelog."""
-    one = {"num_partitions": 1, "replication_factor": 1}
-    with KafkaAdminClient(bootstrap_servers=kafka) as admin:
-        admin.create_topics(
-            {f"{topic_prefix}.{kind}": one for kind in ("events", "counts")}, wait_for_metadata=True
-        )
-    first = counted_by_faust(kafka, topic_prefix, tmp_path / "first", [b"a", b"b", b"a"], 3)
-    assert first == [["a", 1], ["b", 1], ["a", 2]]
-    second = counted_by_faust(kafka, topic_prefix, tmp_path / "second", [b"a", b"b"], 5)
-    assert second == [*first, ["a", 3], ["b", 2]]
 
 
 async def test_no_client_makes_a_topic_by_asking_for_it(kafka: str, topic_prefix: str) -> None:
