@@ -13,11 +13,14 @@ RUN python -m venv /opt/build \
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY stream_dp stream_dp
 COPY topologies topologies
-RUN CC='/opt/build/bin/python -m ziglang cc' /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
+ARG CC='/opt/build/bin/python -m ziglang cc'
+RUN LDSHARED="$CC -shared" CC="$CC" /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --no-index --wheel-dir /wheels . \
     && python -m venv --without-pip /opt/stream-dp \
     && mkdir /wheels/jobs && mv /wheels/pyarrow-*.whl /wheels/jobs \
     && /opt/build/bin/pip --python /opt/stream-dp/bin/python install --no-cache-dir --no-deps --no-index /wheels/*.whl \
-    && /opt/build/bin/pip --python /opt/stream-dp/bin/python install --no-deps --no-index --target /opt/jobs /wheels/jobs/*.whl
+    && /opt/build/bin/pip --python /opt/stream-dp/bin/python install --no-deps --no-index --target /opt/jobs /wheels/jobs/*.whl \
+    && find /opt/stream-dp /opt/jobs -type d -name tests -prune -exec rm -r {} + \
+    && cd / && /opt/stream-dp/bin/python -c 'import stream_dp.loops'
 
 FROM python:3.12.12-slim@sha256:f3fa41d74a768c2fce8016b98c191ae8c1bacd8f1152870a3f9f87d350920b7c AS common
 RUN useradd --system --uid 10001 --home-dir /app stream-dp

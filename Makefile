@@ -13,6 +13,7 @@ add = $(UV) pip install --quiet --python .venv/bin/python $(1) || \
 COMPILED := setup.py $(wildcard stream_dp/loops/*.[ch])
 ifeq ($(shell command -v cc),)
 export CC := $(CURDIR)/.venv/bin/python -m ziglang cc
+export LDSHARED := $(CC) -shared
 endif
 
 # What one process has compiled is there for the next.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import stream_dp.loops._compiled as compiled
 from stream_dp import loops
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +89,7 @@ def test_arrays_that_do_not_belong_together_are_refused(what: str) -> None:
 
 
 def test_every_loop_is_refused_such_arrays() -> None:
-    assert {what.split()[0] for what in UNFIT} == {name for name in dir(loops._compiled) if name[0] != "_"}
+    assert {what.split()[0] for what in UNFIT} == {name for name in dir(compiled) if name[0] != "_"}
 
 
 def test_without_its_compiled_part_the_package_says_what_to_install() -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka.errors import MessageSizeTooLargeError
-from kafka.structs import OffsetAndMetadata
 
 from stream_dp.config.connections import kafka_options, redis_client
 from stream_dp.config.settings import Settings
@@ -109,7 +108,7 @@ class JobWorker:
 
     def _needed_rights(self) -> list[Right]:
         ledger = ledger_as_far_as_known(self.settings.kafka_address, self.settings.data_source)
-        return roles.jobs_worker(self.settings, ledger, self.jobs)
+        return roles.jobs_worker(self.settings, ledger)
 
     def _attempt(self) -> None:
         if self.settings.create_topics:
@@ -211,8 +210,6 @@ class _Session:
                 closing(
                     consumer_client(
                         kafka,
-                        group_id=f"{worker.requests}.{self._name}",
-                        enable_auto_commit=False,
                         auto_offset_reset="earliest",
                         isolation_level="read_committed",
                     )
@@ -233,20 +230,17 @@ class _Session:
 
     def _start(self) -> int:
         """The first request to answer: positions that are remembered of another topic say nothing of this one."""
-        worker, committed = self._worker, self._consumer.committed(self._partition, metadata=True)
-        remembered = [worker.store.next_request(self._name)]
-        if committed is not None:
-            remembered.append(Place(committed.metadata or "", committed.offset))
-        own = [place.offset for place in remembered if place is not None and place.topic == self._topic]
+        worker, remembered = self._worker, self._worker.store.next_request(self._name)
         held = log.offsets(worker.settings.kafka_address, worker.requests)
-        if own and max(own) <= held.end:
-            return max([*own, held.first])
-        if any(remembered):
-            logger.warning(
-                "the topic %r was deleted and re-created, or has lost requests that were answered: all that it holds "
-                "is read, and what was answered is answered the same again",
-                worker.requests,
-            )
+        if remembered is None:
+            return held.first
+        if remembered.topic == self._topic and remembered.offset <= held.end:
+            return max(remembered.offset, held.first)
+        logger.warning(
+            "the topic %r was deleted and re-created, or has lost requests that were answered: all that it holds "
+            "is read, and what was answered is answered the same again",
+            worker.requests,
+        )
         return held.first
 
     def work(self, stopping: threading.Event) -> None:
@@ -304,4 +298,3 @@ class _Session:
 
     def _commit(self, next_offset: int) -> None:
         self._worker.store.answered(self._name, Place(self._topic, next_offset))
-        self._consumer.commit({self._partition: OffsetAndMetadata(next_offset, self._topic, -1)})

@@ -156,14 +156,14 @@ def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
     with borrowed(admin_client, kafka) as admin:
         [told] = admin.describe_topics([topic])
         if told["error_code"] == TopicAuthorizationFailedError.errno:
-            raise NotPermitted(Right("topic", topic, "DESCRIBE"))
+            raise NotPermitted(Right(topic, "DESCRIBE"))
         if told["error_code"] == UnknownTopicOrPartitionError.errno:
             return None
         if not settings:
             return Described(len(told["partitions"]), {})
         rights = told["authorized_operations"]
         if rights and "DESCRIBE_CONFIGS" not in rights:
-            raise NotPermitted(Right("topic", topic, "DESCRIBE_CONFIGS"))
+            raise NotPermitted(Right(topic, "DESCRIBE_CONFIGS"))
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
         found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
     return Described(

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from kafka.errors import (
     AuthorizationError,
-    GroupAuthorizationFailedError,
     KafkaError,
     TopicAuthorizationFailedError,
 )
@@ -26,14 +25,11 @@ _NO_PRODUCER = "ClusterAuthorizationFailedError"
 
 _A_NAME = re.compile(r"[A-Za-z0-9._+-]{1,249}")
 
-_REFUSED = (TopicAuthorizationFailedError.errno, GroupAuthorizationFailedError.errno)
-
 
 class Right(NamedTuple):
     """A right as Kafka's ACLs have it.  READ and WRITE imply DESCRIBE."""
 
-    kind: Literal["topic", "group"]
-    name: str
+    topic: str
     operation: Operation
 
 
@@ -51,13 +47,13 @@ class NotPermitted(TopicAuthorizationFailedError):
 def told(rights: Iterable[Right]) -> str:
     """The sentence that names the rights that are missing.
 
-    >>> told([Right("topic", "orders", "READ"), Right("topic", "orders", "DESCRIBE_CONFIGS")]).partition(":")[0]
+    >>> told([Right("orders", "READ"), Right("orders", "DESCRIBE_CONFIGS")]).partition(":")[0]
     "Kafka does not give this user the right READ and DESCRIBE_CONFIGS on the topic 'orders'"
     """
-    operations: dict[tuple[str, str], list[str]] = {}
-    for kind, name, operation in dict.fromkeys(rights):
-        operations.setdefault((kind, name), []).append(operation)
-    places = [f"{' and '.join(each)} on the {kind} {name!r}" for (kind, name), each in operations.items()]
+    operations: dict[str, list[str]] = {}
+    for topic, operation in dict.fromkeys(rights):
+        operations.setdefault(topic, []).append(operation)
+    places = [f"{' and '.join(each)} on the topic {topic!r}" for topic, each in operations.items()]
     return (
         f"Kafka does not give this user the right {', '.join(places)}: have an administrator give it; "
         "`stream-dp check --rights` lists all that a stream needs, and the commands"
@@ -87,19 +83,16 @@ def _rights_on(kafka: Kafka, topics: list[str]) -> dict[str, set[str] | None]:
 def missing_rights(kafka: Kafka, needed: Iterable[Right]) -> list[Right] | None:
     """Which of the `needed` rights this user lacks; None if the broker tells nothing of rights.  Raises KafkaError.
 
-    Whether a topic that does not exist could be made it does not tell, and of a group that does not exist only whether
-    it may be described.
+    Whether a topic that does not exist could be made it does not tell.
     """
     needed = list(needed)
-    given = _rights_on(kafka, list(dict.fromkeys(each.name for each in needed if each.kind == "topic")))
+    given = _rights_on(kafka, list(dict.fromkeys(each.topic for each in needed)))
     if all(found is None for found in given.values()):
         return None
-    return [each for each in needed if _is_missing(kafka, each, given.get(each.name))]
+    return [each for each in needed if _is_missing(each, given[each.topic])]
 
 
-def _is_missing(kafka: Kafka, right: Right, given: set[str] | None) -> bool:
-    if right.kind == "group":
-        return not _may_read_group(kafka, right.name)
+def _is_missing(right: Right, given: set[str] | None) -> bool:
     if given is None:
         return False
     return right.operation not in given and (right.operation != "CREATE" or not given)
@@ -122,7 +115,7 @@ def refuse_without_rights(kafka: Kafka, needed: Iterable[Right], failure: Except
     except KafkaError:
         missing = None
     if missing is None:  # nobody tells, so the failure itself has to
-        missing = [each for each in needed if each.name in _refused_names(failure)]
+        missing = [each for each in needed if each.topic in _refused_names(failure)]
     # Nobody ever tells of a topic that does not exist whether it may be made, so a refusal to make it is believed.
     missing += [each for each in refused if each.operation == "CREATE" and each not in missing]
     if missing:
@@ -139,26 +132,14 @@ def naming(operation: Operation, topic: str) -> Iterator[None]:
     except KafkaError as error:
         if isinstance(error, AuthorizationError) or _NO_PRODUCER in str(error):
             name = min(_refused_names(error), default=topic)
-            raise NotPermitted(Right("topic", name, operation)) from error
+            raise NotPermitted(Right(name, operation)) from error
         raise
 
 
 def require_seen(kafka: Kafka, topic: str, operation: Operation = "READ") -> None:
     """Raise `NotPermitted`, which names what is needed, if this user may not know whether there is such a topic."""
     if rights_on(kafka, topic) == set():
-        raise NotPermitted(Right("topic", topic, operation))
-
-
-def _may_read_group(kafka: Kafka, group: str) -> bool:
-    """Whether this user may be a member of the group, as far as the broker tells."""
-    try:
-        with borrowed(admin_client, kafka) as admin:
-            found = admin.describe_groups([group])[group].get("authorized_operations")
-    except GroupAuthorizationFailedError:
-        return False
-    except KafkaError:  # nobody has used a group yet, or the broker is away
-        return True
-    return not found or "READ" in found
+        raise NotPermitted(Right(topic, operation))
 
 
 def _is_of_kafka(failure: Exception) -> bool:
@@ -167,13 +148,13 @@ def _is_of_kafka(failure: Exception) -> bool:
 
 
 def _refused_names(failure: Exception) -> set[str]:
-    """The topics, or the group, that the broker has refused, as the clients say it."""
-    if not _is_of_kafka(failure) or getattr(failure, "errno", None) not in _REFUSED:
+    """The topics that the broker has refused, as the clients say it."""
+    if not _is_of_kafka(failure) or getattr(failure, "errno", None) != TopicAuthorizationFailedError.errno:
         return set()
     names: set[str] = set()
     for argument in failure.args:
         if isinstance(argument, Right):
-            names.add(argument.name)
+            names.add(argument.topic)
         elif isinstance(argument, str):
             names.add(argument)
         elif isinstance(argument, set | frozenset | list | tuple):

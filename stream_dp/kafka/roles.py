@@ -3,8 +3,6 @@
 A test on Apache Kafka gives a user exactly these, and takes each away in turn (tests/system/test_rights.py).
 """
 
-from collections.abc import Iterable
-
 from stream_dp.config.settings import Settings
 from stream_dp.config.topic_names import SOURCES
 from stream_dp.events.rounds import TICKS
@@ -14,16 +12,12 @@ _LOG: tuple[Operation, ...] = ("READ", "WRITE", "DESCRIBE_CONFIGS")
 
 
 def _topic(name: str, *operations: Operation) -> list[Right]:
-    return [Right("topic", name, each) for each in operations]
-
-
-def _group(settings: Settings, name: str) -> list[Right]:
-    return [Right("group", f"{settings.stream}.{name}", "READ")]
+    return [Right(name, each) for each in operations]
 
 
 def _made(settings: Settings, *topics: str) -> list[Right]:
     """What it takes to make topics that are not there yet, where the settings say that the process makes them."""
-    return [Right("topic", each, "CREATE") for each in topics if settings.create_topics]
+    return [Right(each, "CREATE") for each in topics if settings.create_topics]
 
 
 def _follower(settings: Settings, topic: str) -> list[Right]:
@@ -53,7 +47,7 @@ def worker(settings: Settings, ledger: str, partitions: int = 1) -> list[Right]:
         topics += [settings.counts]
         needed += _topic(settings.counts, "READ", "DESCRIBE_CONFIGS")
     ours = [settings.events] if settings.owns_events else []
-    return needed + _group(settings, "running-histogram") + _made(settings, *ours, *topics)
+    return needed + _made(settings, *ours, *topics)
 
 
 def dead_letters(settings: Settings) -> list[Right]:
@@ -106,16 +100,14 @@ def subscriber(settings: Settings) -> list[Right]:
     return _topic(settings.releases, "READ")
 
 
-def jobs_worker(settings: Settings, ledger: str, jobs: Iterable[str]) -> list[Right]:
-    """What `stream-dp jobs worker` needs for these jobs."""
-    group = Right("group", f"{settings.jobs}.{'+'.join(sorted(jobs))}", "READ")
+def jobs_worker(settings: Settings, ledger: str) -> list[Right]:
+    """What `stream-dp jobs worker` needs."""
     return (
         _topic(settings.jobs, "READ")
         + _topic(settings.results, "READ", "WRITE")
         + _topic(SOURCES, "READ")
         + _topic(settings.events, "READ", "DESCRIBE_CONFIGS")
         + _topic(ledger, *_LOG)
-        + [group]
     )
 
 

@@ -8,7 +8,7 @@ run meanwhile.
 from stream_dp.errors import Refused
 
 try:
-    from stream_dp.loops import _compiled
+    import stream_dp.loops._compiled as _compiled
 except ImportError as missing:
     raise Refused(
         f"the compiled part of stream_dp cannot be loaded ({missing}): install a C compiler and the headers of Python "

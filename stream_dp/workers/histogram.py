@@ -227,7 +227,7 @@ class Worker:
         2. Count it, while Redis says whether this worker still has the stream; if not, nothing of it is sent.
         3. Hand batches of releases that have ended to the producer, in their order, and set dead letters aside.
         4. If a checkpoint is due, wait until the broker has all that was sent, copy the state, and go on while dead
-           letters, then the state, then the group's offsets are written.
+           letters, then the state are written.
         5. Stop if the checkpoint before could not be written: another worker has taken over, or the log has changed.
         6. If nothing was sent for a while, ask Redis and Kafka whether this worker may go on.
 

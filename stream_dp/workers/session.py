@@ -39,7 +39,6 @@ from stream_dp.workers.window_blocks import WindowBlocks
 logger = logging.getLogger(__name__)
 
 _LONGEST_SILENCE_SECONDS = 30.0
-_OFFSET_SECONDS = 5.0
 _CONFIRM_SECONDS = 2.0
 _CONFIRM_ANSWER_SECONDS = 3.0
 
@@ -78,9 +77,7 @@ class Session:
         self._journal = TopicPartition(settings.epochs, 0)
         self._log = CountedLog(settings, resumed.digester)
         self._log.counted(self.pipeline.position)
-        self._consumer = batch_consumer(
-            settings.kafka_address, group_id=f"{settings.stream}.running-histogram", auto_offset_reset="none"
-        )
+        self._consumer = batch_consumer(settings.kafka_address, auto_offset_reset="none")
         barrier = self.pipeline.position.barrier
         chain = None if barrier is None else BarrierChain(resumed.barrier_key, settings.stream, barrier)
         self._reader: EventsReader | CountsReader
@@ -315,7 +312,7 @@ class Session:
         labels = len(checkpoint.state.labels)
         prepared = self._store.prepare(checkpoint)
         self._awaits_letters = True
-        self._writing = asyncio.create_task(self._write(prepared, labels, checkpoint.position.offsets))
+        self._writing = asyncio.create_task(self._write(prepared, labels))
 
     async def check_checkpoint(self) -> None:
         """Raise what has gone wrong with the checkpoint that was begun last, if that is known yet."""
@@ -329,8 +326,8 @@ class Session:
             with self._watch.progress.waiting("redis"):
                 await writing
 
-    async def _write(self, prepared: PreparedCheckpoint, labels: int, offsets: Vector) -> None:
-        """Write the state to Redis, then commit the offsets.
+    async def _write(self, prepared: PreparedCheckpoint, labels: int) -> None:
+        """Write the state to Redis.
 
         After this the dead letters before it are never made again, so they are written first if they can be.
         Labels are added to those that are there, so what the start has not read of them is read first.
@@ -342,11 +339,3 @@ class Session:
         await asyncio.to_thread(self._blocks.write)
         await asyncio.to_thread(self._store.commit, prepared)
         self._watch.checkpointed(round_number, labels, time.monotonic() - began)
-        if isinstance(self._reader, CountsReader):
-            return  # an engine reads the events
-        try:
-            commit = self._consumer.commit(self._places(offsets))
-            # Without a limit, aiokafka would wait for a missing broker forever.
-            await asyncio.wait_for(commit, _OFFSET_SECONDS)
-        except (KafkaError, TimeoutError) as error:
-            logger.info("the group's offsets, which only monitors read, were not committed: %r", error)

@@ -174,7 +174,7 @@ class TopicWatch:
                 each["error_code"] == TopicAuthorizationFailedError.errno
                 and self._kinds[name] != "dead_letters"
             ):
-                raise NotPermitted(Right("topic", name, "DESCRIBE"))
+                raise NotPermitted(Right(name, "DESCRIBE"))
         there = [name for name, each in told.items() if each["error_code"] == NoError.errno]
         settings = _settings(self._admin, [name for name in there if name not in self._hidden])
         found = {

@@ -36,8 +36,8 @@ class AuthorizedKafka:
     administrator: str
     address: str
 
-    def grant(self, rights: Iterable[tuple[str, str, str]]) -> None:
-        """Give USER rights, each as (kind of resource, its name, operation), such as ("topic", "orders", "READ").
+    def grant(self, rights: Iterable[tuple[str, str]]) -> None:
+        """Give USER rights, each as (topic, operation), such as ("orders", "READ").
 
         Returns when the broker knows them.
         """
@@ -47,18 +47,18 @@ class AuthorizedKafka:
             while any(not admin.describe_acls(self._filter(each))[0] for each in given):
                 time.sleep(0.02)
 
-    def withdraw(self, kind: str, name: str, right: str) -> None:
+    def withdraw(self, topic: str, right: str) -> None:
         """Take a right away again."""
         with KafkaAdminClient(bootstrap_servers=self.administrator) as admin:
-            admin.delete_acls([self._filter(self._acl(kind, name, right))])
+            admin.delete_acls([self._filter(self._acl(topic, right))])
 
     @staticmethod
     def _filter(acl: ACL) -> ACLFilter:
         return ACLFilter(acl.principal, None, acl.operation, ACLPermissionType.ANY, acl.resource_pattern)
 
     @staticmethod
-    def _acl(kind: str, name: str, right: str) -> ACL:
-        pattern = ResourcePattern(ResourceType[kind.upper().replace("-", "_")], name)
+    def _acl(topic: str, right: str) -> ACL:
+        pattern = ResourcePattern(ResourceType.TOPIC, topic)
         return ACL(f"User:{USER}", "*", ACLOperation[right], ACLPermissionType.ALLOW, pattern)
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError as GroupRefused
 from aiokafka.errors import TopicAuthorizationFailedError as TopicRefused
 from kafka.errors import (
     ClusterAuthorizationFailedError,
@@ -17,9 +16,8 @@ from stream_dp.errors import Refused
 from stream_dp.kafka import rights
 from stream_dp.kafka.rights import NotPermitted, Right, naming, refuse_without_rights
 
-READ, WRITE = Right("topic", "orders", "READ"), Right("topic", "shop.releases", "WRITE")
-GROUP = Right("group", "shop.running-histogram", "READ")
-NEEDED = [READ, WRITE, GROUP]
+READ, WRITE = Right("orders", "READ"), Right("shop.releases", "WRITE")
+NEEDED = [READ, WRITE]
 
 
 def taken_for(
@@ -41,8 +39,8 @@ def taken_for(
 
 
 def test_all_rights_that_are_missing_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = taken_for(monkeypatch, [READ, GROUP], KafkaTimeoutError("no records"))
-    assert "READ on the topic 'orders', READ on the group 'shop.running-histogram'" in told
+    told = taken_for(monkeypatch, [READ, WRITE], KafkaTimeoutError("no records"))
+    assert "READ on the topic 'orders', WRITE on the topic 'shop.releases'" in told
 
 
 @pytest.mark.parametrize("missing", [[], None, KafkaError("away")])
@@ -58,7 +56,6 @@ def test_an_outage_stays_one(
     [
         (TopicRefused("orders"), "READ on the topic 'orders'"),
         (TopicAuthorizationFailedError({"shop.releases"}), "WRITE on the topic 'shop.releases'"),
-        (GroupRefused("shop.running-histogram"), "READ on the group 'shop.running-histogram'"),
     ],
 )
 def test_where_the_broker_tells_nothing_of_rights_its_refusal_does(
@@ -76,7 +73,7 @@ def test_a_refusal_to_make_a_topic_is_believed(
     missing: list[Right] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No broker tells of a topic that does not exist whether it may be made."""
-    made = NotPermitted(Right("topic", "shop.table", "CREATE"))
+    made = NotPermitted(Right("shop.table", "CREATE"))
     assert "CREATE on the topic 'shop.table'" in taken_for(monkeypatch, missing, made)
 
 

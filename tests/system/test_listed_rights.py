@@ -66,7 +66,7 @@ def test_topics_that_are_made_need_the_rights_to_make_them_and_no_others(
         missing = "dead letters will wait in memory" if name == "worker" else "CREATE"
         wait_until(lambda: missing in site.logged(), site.logged)
         assert name == "worker" or ended(process) == 2
-    assert created[-1].name in site.logged()
+    assert created[-1].topic in site.logged()
     site.broker.grant(rights)
     with site.running(*role.words) as process:
         site.await_(lambda: role.works(site), process)
@@ -83,7 +83,7 @@ def test_the_page_names_what_it_may_not_read_and_goes_on_once_it_may(
     site.broker.grant(each for each in role.needed(site.settings) if each != right)
     site.broker.withdraw(*right)
     with site.running(*role.words) as page:
-        told = f"the right {right.operation} on the {right.kind} {right.name!r}"
+        told = f"the right {right.operation} on the topic {right.topic!r}"
         site.await_(lambda: told in site.logged(), page)
         site.broker.grant([right])
         site.await_(lambda: role.works(site), page)
@@ -97,13 +97,13 @@ def test_a_person_is_erased_with_exactly_the_rights_that_are_listed(make_site: C
     values = as_values(own) | {"mapping": None, "events": SECTION % own.stream}
     words = "erase", "--where", "customer == 'c7'", "--to", copy
     rights = listed(site, "erase")
-    for right in sorted(rights, key=lambda each: (each.name == copy, each.operation)):
+    for right in sorted(rights, key=lambda each: (each.topic == copy, each.operation)):
         site.broker.grant(each for each in rights if each != right)
         site.broker.withdraw(*right)
         output.unlink(missing_ok=True)
         assert ended(start(values, output, *words, **{SECRET: PASSWORD})) == 2, output.read_text()
         told = " ".join(output.read_text().split())
-        place = re.escape(f"on the topic '{right.name}'")
+        place = re.escape(f"on the topic '{right.topic}'")
         assert re.search(rf"the right [^:]*\b{right.operation}\b[^,:]* {place}", told), told
     assert {own.dead_letters, copy} & {*log.topics(site.stream.settings.kafka)} == {own.dead_letters}
     site.broker.grant(rights)

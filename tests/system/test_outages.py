@@ -15,7 +15,6 @@ from stream_dp.config.connections import Kafka, aiokafka_options
 from stream_dp.kafka import clients
 from stream_dp.sinks import sending
 from stream_dp.workers import histogram as worker
-from stream_dp.workers import session
 from tests.system.conftest import KafkaOfOneTest
 from tests.system.example_events import some_events
 from tests.system.own_redis import own_redis_server
@@ -41,7 +40,7 @@ def run_impatient_worker(*arguments: Any) -> None:
         return aiokafka_options(kafka) | {"request_timeout_ms": 1_000}
 
     sending.aiokafka_options = worker.aiokafka_options = options  # type: ignore[attr-defined]
-    sending._LONGEST_SILENCE_SECONDS = session._OFFSET_SECONDS = sending._FLUSH_SECONDS = 1.0
+    sending._LONGEST_SILENCE_SECONDS = sending._FLUSH_SECONDS = 1.0
     clients.BOOTSTRAP_MILLISECONDS = 2_000
     run_worker(*arguments)
 

@@ -21,7 +21,7 @@ from stream_dp.config.events_section import EventsSection
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.registry import Registry, default_ledger
 from stream_dp.events.record import Record
-from stream_dp.jobs.request import JOBS, JobRequest
+from stream_dp.jobs.request import JobRequest
 from stream_dp.jobs.result import decode_result
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right
@@ -101,9 +101,9 @@ class Site:
 
     def named(self, taken: str) -> Right:
         """The right that `cases` calls so, of a stream S."""
-        kind, name, operation = taken.split(" ")
+        name, operation = taken.split(" ")
         own = self.settings.stream + name[1:] if name.startswith("S") else name
-        return Right(kind, own, operation)  # type: ignore[arg-type]
+        return Right(own, operation)  # type: ignore[arg-type]
 
     def feed(self, *values: bytes) -> None:
         self.stream.write(self.settings.events, [Record(0, TIME, b"key", value) for value in values])
@@ -238,7 +238,7 @@ def worker_needs(settings: Settings) -> list[Right]:
 
 
 def jobs_need(settings: Settings) -> list[Right]:
-    return roles.jobs_worker(settings, default_ledger(settings.events), JOBS)
+    return roles.jobs_worker(settings, default_ledger(settings.events))
 
 
 def one_shot_needs(settings: Settings) -> list[Right]:
@@ -268,7 +268,7 @@ def rights_of(role: str, values: Mapping[str, Any], output: Path) -> list[Right]
     assert ended(start(values, output, "check", "--rights", "--json", **{SECRET: PASSWORD})) == 1
     [line] = [line for line in output.read_text().splitlines() if line.startswith("{")]
     return [
-        Right(place["kind"], place["name"], operation)
+        Right(place["topic"], operation)
         for place in json.loads(line)["rights"][role]
         for operation in place["operations"]
     ]
@@ -311,7 +311,7 @@ def cases() -> Iterator[tuple[str, str]]:
             needed = role.needed(settings)
             yield from ((name, " ".join(right)) for right in needed if (role.name, right) not in known)
             if name == "jobs":  # a command reads what the worker of jobs reads
-                known |= {("one-shot", right) for right in needed if right.name != settings.results}
+                known |= {("one-shot", right) for right in needed if right.topic != settings.results}
 
 
 @pytest.mark.parametrize(("name", "taken"), list(cases()))
@@ -322,6 +322,6 @@ def test_without_any_one_of_them_it_ends_and_names_it(
     [right] = [each for each in role.needed(site.settings) if site.named(taken) == each]
     log = refused(site, role, right)
     assert re.search(
-        rf"the right [^:]*\b{right.operation}\b[^,:]* on the {right.kind} '{re.escape(right.name)}'", log
+        rf"the right [^:]*\b{right.operation}\b[^,:]* on the topic '{re.escape(right.topic)}'", log
     ), log
     assert "Traceback" not in log

@@ -59,7 +59,7 @@ def test_who_may_not_see_the_events_is_not_refused_for_it(
 
     def describe(kafka: Kafka, topic: str, *names: str) -> log.Described | None:
         if topic == settings.events:
-            raise NotPermitted(Right("topic", topic, "DESCRIBE"))
+            raise NotPermitted(Right(topic, "DESCRIBE"))
         return seen(kafka, topic, *names)
 
     monkeypatch.setattr(log, "describe", describe)

@@ -10,7 +10,6 @@ from stream_dp.barriers.topic import needs_barriers
 from stream_dp.cli.checklist.finding import Finding
 from stream_dp.config.settings import Settings, SettingsError
 from stream_dp.epochs.registry import ledger_as_far_as_known
-from stream_dp.jobs.request import JOBS
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.clients import admin_client, borrowed
 from stream_dp.kafka.rights import Right, missing_rights, told
@@ -64,21 +63,18 @@ def _roles(settings: Settings) -> dict[str, list[Right]]:
         "table": roles.table_writer(settings),
         "windows": roles.windows_writer(settings),
         "history": roles.history_writer(settings),
-        "dashboard": [*roles.dashboard(settings), Right("topic", settings.results, "READ")],
+        "dashboard": [*roles.dashboard(settings), Right(settings.results, "READ")],
         "subscriber": roles.subscriber(settings),
-        "jobs": roles.jobs_worker(settings, ledger, JOBS),
+        "jobs": roles.jobs_worker(settings, ledger),
         "one-shot": roles.one_shot(settings, ledger),
         "erase": roles.erase(settings, f"{settings.events}-2"),
     }
 
 
 def needed_rights(settings: Settings) -> dict[str, list[dict[str, object]]]:
-    """For each process of the stream what it needs, as JSON has it: kind and name of a resource, and operations."""
+    """For each process of the stream what it needs, as JSON has it: topics, and operations on them."""
     return {
-        role: [
-            {"kind": kind, "name": name, "operations": operations}
-            for kind, name, operations in _places(needed)
-        ]
+        role: [{"topic": topic, "operations": operations} for topic, operations in _topics(needed).items()]
         for role, needed in _roles(settings).items()
     }
 
@@ -87,12 +83,12 @@ def commands(settings: Settings) -> Iterator[str]:
     """The command lines that give the users of a stream their rights."""
     for role, user, needed in _users(settings):
         yield f"# {role}"
-        for kind, name, operations in _places(needed):
+        for topic, operations in _topics(needed).items():
             principal = shlex.quote(f"User:{user}")
             given = " ".join(f"--operation {each.title().replace('_', '')}" for each in operations)
             yield (
                 f"kafka-acls.sh --bootstrap-server {settings.kafka} --add --allow-principal {principal} {given} "
-                f"--{kind} {shlex.quote(name)}"
+                f"--topic {shlex.quote(topic)}"
             )
 
 
@@ -104,7 +100,7 @@ def granted(settings: Settings) -> Finding:
             "*",
             ACLOperation[right.operation],
             ACLPermissionType.ALLOW,
-            ResourcePattern(ResourceType[right.kind.upper().replace("-", "_")], right.name),
+            ResourcePattern(ResourceType.TOPIC, right.topic),
         )
         for _, user, needed in _users(settings)
         for right in dict.fromkeys(needed)
@@ -134,8 +130,8 @@ def _users(settings: Settings) -> Iterator[tuple[str, str, list[Right]]]:
         yield role, settings.kafka_username or role if role in own else role, needed
 
 
-def _places(needed: list[Right]) -> list[tuple[str, str, list[str]]]:
-    places: dict[tuple[str, str], list[str]] = {}
-    for kind, name, operation in needed:
-        places.setdefault((kind, name), []).append(operation)
-    return [(*place, operations) for place, operations in places.items()]
+def _topics(needed: list[Right]) -> dict[str, list[str]]:
+    operations: dict[str, list[str]] = {}
+    for topic, operation in needed:
+        operations.setdefault(topic, []).append(operation)
+    return operations
