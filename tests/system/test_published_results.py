@@ -273,17 +273,17 @@ def test_a_job_of_every_day_is_charged_once_however_often_it_is_tried(
             ("tea", "2026-01-31T23:59:59.999"),
             ("milk", "2026-02-01T00:00:00"),
         ):
-            place.feed([json.dumps({"items": [item]}).encode()] * 100, at=milliseconds(parse_time(time)))
+            place.feed([json.dumps({"items": [item]}).encode()] * 1000, at=milliseconds(parse_time(time)))
         first = daily(place, tmp_path, "2026-01-31")
         assert daily(place, tmp_path, "2026-01-31") == first
         [charge] = place.charges()
         [result] = map(decode_result, place.published())
         assert (result.id, result.labels) == (f"{place.settings.stream}-2026-01-31", ["tea"])
-        assert (charge.first_offset, charge.end_offset) == (100, 300)
+        assert (charge.first_offset, charge.end_offset) == (1000, 3000)
         daily(place, tmp_path, "2026-02-01")
         assert sorted((each.first_offset, each.end_offset) for each in place.charges()) == [
-            (100, 300),
-            (300, 400),
+            (1000, 3000),
+            (3000, 4000),
         ]
 
 
