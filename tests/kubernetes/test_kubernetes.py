@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.compose import ROOT
 from tests.docs.shown import blocks
-from tests.kubernetes.cluster import IMAGES, VERSION, Cluster, build, lacking, prepare_images
+from tests.kubernetes.cluster import IMAGES, Cluster, build, lacking, prepare_images
 from tests.system.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(3600)
@@ -111,11 +111,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         running.install()
         times.append(time.monotonic())
         steps = [f"{after - before:.0f}" for before, after in pairwise(times)]
-        print(
-            "\nKubernetes {}: built in {} s, images in {} s, up in {} s, chart in {} s".format(
-                VERSION, *steps
-            )
-        )
+        print("\nbuilt in {} s, images in {} s, Kubernetes up in {} s, chart in {} s".format(*steps))
         yield running
     finally:
         running.leave()
@@ -181,8 +177,11 @@ def test_nothing_is_refused_or_warned_about_where_pods_are_restricted(
 
 
 def kill(deployment: Deployment) -> None:
-    [lease, *_] = deployment.pods("worker")
-    deployment.run(f"kubectl delete pod {lease} --force --grace-period=0 --wait=false")
+    """Each worker, so the one that counts too."""
+    for name in deployment.pods("worker"):
+        deployment.run(f"kubectl delete pod {name} --force --grace-period=0 --wait=false")
+        deployment.send(20)
+        deployment.wait_until_available()
 
 
 def evict(deployment: Deployment) -> None:
