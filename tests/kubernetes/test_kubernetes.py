@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -21,14 +22,17 @@ PAGE = (
     .partition("## Kubernetes\n")[2]
     .partition("\n## ")[0]
 )
+SERVERS = Path(__file__).parent / "servers.yaml"
 INSTALL, BUDGET = blocks(PAGE, "sh")
 [VALUES] = blocks(PAGE, "yaml")
 ALL = """
-parts: {table: {replicas: 1}, dashboard: {replicas: 2}}
+parts: {table: {replicas: 1}}
 ingress: {host: counts.example, className: nginx, tlsSecret: counts-tls}
-network: {registry: {port: 8081, peers: [{ipBlock: {cidr: 10.20.0.0/16}}]}, monitoring: [{podSelector: {}}]}
+network:
+  registry: {port: 8081, peers: [{ipBlock: {cidr: 10.20.0.0/16}}]}
+  monitoring: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
 """
-HELM = "helm {} shop deploy/chart --values values.yaml --wait --timeout 2m"
+HELM = "helm {} shop deploy/chart --values values.yaml --values all.yaml --wait --timeout 2m"
 SEND = """kubectl exec --namespace kafka --stdin deployment/kafka -- java -Xmx256m -cp '/opt/kafka/libs/*' \
     org.apache.kafka.tools.ConsoleProducer --bootstrap-server localhost:9092 --topic shop.events"""
 TRY = """
@@ -46,13 +50,14 @@ class Deployment(Cluster):
     sent = 0
 
     def install(self) -> None:
-        """As the page says, but for the image, which comes from no registry."""
+        """As the page says, but for the image, which comes from no registry; then with every part."""
         values = VALUES.replace("registry.example/stream-dp", "stream-dp")
         self.run("cat > values.yaml", given=re.sub("sha256:[.]+", self.digest(), values))
         self.run("cat > all.yaml", given=ALL)
         self.run(INSTALL.partition("\n")[2], "installer")
         self.run(BUDGET, "installer")
         self.wait_until_available()
+        self.run(HELM.format("upgrade"), "installer")
 
     def digest(self) -> str:
         """Of our image, which is found by it from now on."""
@@ -105,7 +110,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     running = Deployment(folder)
     try:
         running.start()
-        running.run("kubectl apply --filename tests/kubernetes/servers.yaml")
+        running.run("kubectl apply --filename -", given=SERVERS.read_text())
         running.run("kubectl wait --all-namespaces --for=condition=Ready --timeout=3m pod --all")
         times.append(time.monotonic())
         running.install()
@@ -127,18 +132,21 @@ def test_what_was_sent_is_on_the_page(deployment: Deployment) -> None:
 @pytest.mark.parametrize(
     ("who", "reached"),
     [
-        ("deployment/shop-worker", {"kafka", "redis"}),
-        ("deployment/shop-dashboard", {"kafka"}),
-        ("pod/viewer --namespace ingress-nginx", {"kafka", "redis", "page"}),
-        ("pod/stranger --namespace default", {"kafka", "redis"}),
+        ("worker", {"kafka", "redis"}),
+        ("table", {"kafka"}),
+        ("dashboard", {"kafka"}),
+        ("--namespace ingress-nginx viewer", {"kafka", "redis", "page"}),
+        ("--namespace monitoring prometheus", {"kafka", "redis", "metrics"}),
+        ("--namespace default stranger", {"kafka", "redis"}),
     ],
 )
 def test_network_policies_let_through_what_the_page_says(
     deployment: Deployment, who: str, reached: set[str]
 ) -> None:
-    worker, page = (next(iter(deployment.pods(part).values())) for part in ("worker", "dashboard"))
+    pods = {part: next(iter(deployment.pods(part).items())) for part in ("worker", "table", "dashboard")}
+    name, own = pods.get(who, (who, ""))
+    worker, page = pods["worker"][1], pods["dashboard"][1]
     service = deployment.run("kubectl get service shop-dashboard --output jsonpath={.spec.clusterIP}")
-    own = {page} if "dashboard" in who else {worker} if "worker" in who else set()
     places = {
         "kafka.kafka.svc:9092": "kafka",
         "redis.redis.svc:6379": "redis",
@@ -147,12 +155,12 @@ def test_network_policies_let_through_what_the_page_says(
         f"{worker}:9464": "metrics",
         f"{worker}:9465": "metrics",
     }
-    tried = [place for place in places if place.split(":")[0] not in own]
-    told = deployment.run(f"kubectl exec {who} -- python -c '{TRY}' {' '.join(tried)}").split()
+    tried = [place for place in places if place.split(":")[0] != own]
+    told = deployment.run(f"kubectl exec {name} -- python -c '{TRY}' {' '.join(tried)}").split()
     assert told == [place for place in tried if places[place] in reached]
 
 
-@pytest.mark.parametrize("part", ["worker", "dashboard"])
+@pytest.mark.parametrize("part", ["worker", "table", "dashboard"])
 def test_a_container_may_do_nothing_but_its_work(deployment: Deployment, part: str) -> None:
     inside = f"kubectl exec deployment/shop-{part} --"
     status = deployment.run(f"{inside} cat /proc/self/status").splitlines()
@@ -164,7 +172,9 @@ def test_a_container_may_do_nothing_but_its_work(deployment: Deployment, part: s
         assert deployment.tried(f"{inside} touch {place}/new").returncode, place
 
 
-@pytest.mark.parametrize("more", ["", "--values all.yaml", "--set parts.dashboard.replicas=0"])
+@pytest.mark.parametrize(
+    "more", ["", "--values all.yaml", "--set parts.dashboard.replicas=0 --set network.enabled=false"]
+)
 def test_nothing_is_refused_or_warned_about_where_pods_are_restricted(
     deployment: Deployment, more: str
 ) -> None:
@@ -198,14 +208,13 @@ def evict(deployment: Deployment) -> None:
 
 
 def upgrade(deployment: Deployment) -> None:
-    """New settings start new pods, and new parts."""
+    """New settings start new pods."""
     before = set(deployment.pods("worker"))
     changed = f"settings:{VALUES.partition('settings:')[2]}\n  batch_rounds = 50\n"
     deployment.run("cat > settings.yaml", given=changed)
-    done = deployment.tried(f"{HELM.format('upgrade')} --values settings.yaml --values all.yaml", "installer")
+    done = deployment.tried(f"{HELM.format('upgrade')} --values settings.yaml", "installer")
     assert (done.returncode, done.stderr) == (0, "")
     assert not before & set(deployment.pods("worker"))
-    assert deployment.pods("table")
 
 
 def uninstall_and_install(deployment: Deployment) -> None:
