@@ -30,7 +30,6 @@ from time import process_time
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.signal import fftconvolve, lfilter
@@ -227,16 +226,23 @@ class _Rates:
             _advance(*step, np.ones(ROUNDS_AT_ONCE), self._least, np.zeros(LABELS, np.bool_))
 
 
-@njit(nogil=True)
-def _advance(state, sums, poles, parts, hits, draws, weights, least, passed):  # type: ignore[no-untyped-def]
-    for row in range(len(draws)):
-        for j in range(len(sums)):
-            signal = hits[row, j]
-            for i in range(len(poles)):
-                signal += state[i, j]
-                state[i, j] = poles[i] * state[i, j] + parts[i] * hits[row, j]
-            sums[j] += weights[row] * (signal + draws[row, j])
-            passed[j] |= sums[j] >= least[row]
+def _advance(
+    state: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    poles: NDArray[np.float64],
+    parts: NDArray[np.float64],
+    hits: NDArray[np.float64],
+    draws: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    least: NDArray[np.float64],
+    passed: NDArray[np.bool_],
+) -> None:
+    """The test's own work in some rounds, for all labels at once; `state` has the shape (poles, labels)."""
+    for hit, draw, weight, needed in zip(hits, draws, weights, least, strict=True):
+        sums += weight * (hit + state.sum(axis=0) + draw)
+        state *= poles[:, np.newaxis]
+        state += parts[:, np.newaxis] * hit
+        passed |= sums >= needed
 
 
 def main(console: Console) -> None:

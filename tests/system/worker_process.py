@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 
 from stream_dp.barriers.process import BarrierProcess
 from stream_dp.config.settings import Settings
@@ -66,7 +66,6 @@ STEPS: dict[str, tuple[Any, str]] = {
     "prepare a checkpoint": (CheckpointStore, "prepare"),
     "queue the checkpoint's commands": (CheckpointStore, "_write"),
     "write a checkpoint": (CheckpointStore, "commit"),
-    "commit the offset": (AIOKafkaConsumer, "commit"),
 }
 """The steps of a worker's life by name: the owner and the name of what carries them out."""
 
