@@ -54,7 +54,7 @@ SMOKES = [
     Smoke("jobs", COUNT, '"tea"'),
     Smoke("demo", "demo --rounds 300 --json --no-dashboard --folder demo", "300"),
     Smoke("notebook", program="import stream_dp.notebook.what_if, stream_dp; stream_dp.watch"),
-    Smoke("all", f"{CALIBRATE} --plot plot.png", "epsilon"),
+    Smoke("all", CALIBRATE, "epsilon"),
 ]
 
 

@@ -48,7 +48,6 @@ NOT_THE_CLIENTS = (
         "lz4",
     ),
     *(
-        "matplotlib",
         "orjson",
         "prometheus_client",
         "pyarrow",
@@ -210,8 +209,6 @@ assert stream_dp.set_union({"item": ["tea"] * 500}, user=None).labels == ["tea"]
         ("jobs worker --stream x --engine spark", "pyspark", "--engine spark", "spark"),
         ("demo", "redis", "stream-dp demo", "demo"),
         ("tail --stream x", "scipy", "stream-dp tail", "estimates"),
-        ("calibrate --plot x.png", "matplotlib", "--plot", "plot"),
-        ("histogram --file no.csv --source x --plot x.png", "matplotlib", "--plot", "plot"),
     ],
 )
 def test_a_command_names_the_extra_that_it_misses(words: str, missing: str, what: str, extra: str) -> None:
@@ -284,7 +281,6 @@ def test_the_wheel_says_what_it_needs_and_holds_what_it_uses(wheel: zipfile.ZipF
         "worker",
         "jobs",
         "spark",
-        "plot",
         "demo",
         "all",
     }

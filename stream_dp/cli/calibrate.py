@@ -3,16 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from stream_dp.cli import calibrate_plot, options
+from stream_dp.cli import options
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.output import facts, output, spaced
-from stream_dp.cli.pictures import check_picture
 from stream_dp.counters import EVERY_ROUND
 from stream_dp.counters.calibration import Guarantee, guarantee_of
 from stream_dp.counters.protocol import CalibratedCounter
@@ -72,10 +70,6 @@ def calibrate(
     rounds: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Also print the threshold tau of these rounds.")
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.png", help="Draw the threshold over the rounds and under other epsilons."),
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.
@@ -89,13 +83,7 @@ def calibrate(
       stream-dp calibrate --shown each-round
 
       stream-dp calibrate --mechanism binary --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
-
-      stream-dp calibrate --epsilon 2 --delta 1e-6 --plot mechanisms.png
     """
-    if plot is not None:
-        check_picture(plot)
-    if window is not None and plot is not None:
-        raise Mistake("--plot is for mechanisms with a horizon: leave --window or --plot out")
     if (sigma_squared, threshold_delta) != (None, None) and mechanism not in DISCRETE:
         raise Mistake(
             f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
@@ -107,9 +95,6 @@ def calibrate(
     )
     compared = (mechanism, discover, window) == (None, None, None)
     reports = [_report(*each, asked) for each in calibrated]
-    if plot is not None:
-        # Before anything is printed: whoever reads that may close the pipe.
-        calibrate_plot.draw(calibrated, plot)
     if as_json:
         typer.echo(json.dumps(_comparison(reports, refused) if compared else reports[0]))
     elif compared:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from stream_dp.cli.one_shot_options import Job, Plot, VotesJob, guarantee, reading
+from stream_dp.cli.one_shot_options import Job, VotesJob, guarantee, reading
 from stream_dp.cli.one_shot_run import run
 from stream_dp.jobs.declared import REQUIRED, Declared
 from stream_dp.jobs.defaults import DEFAULT_IN_WORDS, DEFAULT_K
@@ -29,7 +29,7 @@ _HELP: dict[JobName, str] = {
 
       stream-dp top-k --stream shop -k 20
 
-      stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10 --plot top.png
+      stream-dp top-k --file orders.parquet --source orders --mechanism gaussian --items-per-user 10
 
       stream-dp top-k --stream shop --mechanism stable -k 100 --least 20 --penalty 0.5 --dry-run
 
@@ -53,7 +53,7 @@ _HELP: dict[JobName, str] = {
 
       stream-dp histogram --stream shop --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --items-per-user 5
 
-      stream-dp histogram --file orders.csv --source orders --mechanism known --bins labels.txt --plot counts.png
+      stream-dp histogram --file orders.csv --source orders --mechanism known --bins labels.txt --output counts.csv
     """,
     "label-votes": """Label public examples by the votes of teachers (PATE), of a topic or a file.
 
@@ -76,13 +76,10 @@ def command(job: JobName, shared: type[Job] = Job) -> Callable[..., None]:
     options = [_parameter("mechanism", Annotated[str | None, named])]
     options += [_option(job, name, shared) for name in _taken(known.values())]
     options += [_parameter(each.name, each.type, each.default) for each in fields(shared)]
-    if any(each.releases == "counts" for each in known.values()):
-        options.append(_parameter("plot", Plot))
 
     def ask(**given: Any) -> None:
-        plot = given.pop("plot", None)
         of_every_job = shared(**{each.name: given.pop(each.name) for each in fields(shared)})
-        run(job, given, of_every_job, plot)
+        run(job, given, of_every_job)
 
     ask.__doc__ = _HELP[job]
     ask.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]

@@ -28,7 +28,6 @@ EngineName = Annotated[
         help="Where rows are read and counted: in this process, or by Apache Spark.  The result is the same.",
     ),
 ]
-Plot = Annotated[Path | None, showing(metavar="FILE.png", help="Draw the counts.")]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from stream_dp.cli.local_books import ledger_file, no_server_is_named
 from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.one_shot_options import Job, in_options
 from stream_dp.cli.output import output, progress_bar
-from stream_dp.cli.pictures import check_picture
 from stream_dp.cli.reach import require_kafka, require_redis
 from stream_dp.cli.result_files import check_output, write_result
 from stream_dp.config.connections import redis_client
@@ -40,7 +39,7 @@ _COMMANDS = "command line"
 """Stands in the place of a stream's name for jobs that a command asks for; no stream can have this name."""
 
 
-def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None) -> None:
+def run(name: JobName, given: dict[str, Any], job: Job) -> None:
     """Run a job with these parameters and the options that all jobs take; a `mechanism` of None is chosen."""
     chosen = given["mechanism"]
     told = {each: _content(each, value) for each, value in given.items() if value is not None}
@@ -64,12 +63,6 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
                 request = JobRunner(site, books, _COMMANDS).as_admitted(_bound(request, site))
         calibrated = calibrate(request)
         released = MECHANISMS[name][request.mechanism].releases
-        if plot is not None and released != "counts":
-            raise Mistake(
-                f"the mechanism {request.mechanism} releases no counts to plot: choose one that does, such as gaussian"
-            )
-        if plot is not None:
-            check_picture(plot)
         if job.output is not None:
             check_output(job.output, only_a_rank=released == "rank")
         if job.dry_run:
@@ -80,8 +73,6 @@ def run(name: JobName, given: dict[str, Any], job: Job, plot: Path | None = None
     result = _answer(_bound(request, site), settings, site, job)
     if job.output is not None:
         write_result(result, job.output)
-    if plot is not None:
-        view.draw(result, plot)  # before anything is printed: whoever reads that may close the pipe
     if job.as_json:
         typer.echo(msgspec.json.encode(result).decode())
     else:

@@ -1,8 +1,6 @@
-"""The result of a one-shot job as people see it: a table, bars where there are counts, or a picture."""
+"""The result of a one-shot job as people see it: a table, with bars if there are counts."""
 
 from math import isfinite
-from pathlib import Path
-from textwrap import fill
 
 import msgspec
 import typer
@@ -11,9 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dp.cli.histogram_view import printable
-from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.output import output, picture_width
-from stream_dp.errors import needs_extra
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.forecast import MOST_COUNTED, Forecast
 from stream_dp.jobs.request import JobRequest
@@ -25,7 +21,6 @@ from stream_dp.store.ledger_file import ledger_path
 from stream_dp.store.ledger_records import State
 
 _MOST_ROWS = 40
-_MOST_BARS = 30
 _WIDEST_LABEL = 36
 _OTHER_COLUMNS = 38
 
@@ -128,34 +123,6 @@ def local_note(source: str, state: State) -> str:
             " If you have asked about the same people in other files, name the same --source for all of them."
         )
     return told
-
-
-def draw(result: JobResult, file: Path) -> None:
-    """The largest counts with their 95% intervals as a bar chart."""
-    with needs_extra("--plot", "plot"):
-        import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    counts = (result.counts or [])[:_MOST_BARS]
-    labels = [printable(label)[:40] for label in result.labels[:_MOST_BARS]]
-    figure, axes = pyplot.subplots(figsize=(9, 1.5 + 0.28 * len(counts)), layout="constrained")
-    places = range(len(counts))
-    ends = zip(counts, result.low or counts, result.high or counts, strict=False)
-    reach = [(max(0, count - low), max(0, high - count)) for count, low, high in ends]
-    axes.barh(places, counts, xerr=list(zip(*reach, strict=True)), color="#4477aa", ecolor="#bbbbbb")
-    axes.set_yticks(places, [label.replace("$", r"\$") for label in labels])
-    axes.invert_yaxis()
-    axes.set_xlabel(f"noisy count of distinct {result.unit}s, with 95% intervals")
-    axes.set_title(f"{result.job} by {result.mechanism} of {result.source}")
-    if result.counts_what is not None:
-        figure.supxlabel(fill(result.counts_what, 110), fontsize="small")
-    try:
-        figure.savefig(file)
-    except (OSError, ValueError) as error:
-        raise Mistake(f"cannot draw to {file}: {error}") from None
-    finally:
-        pyplot.close(figure)
 
 
 def _cost_line(cost: ResultCost, source: str) -> str:

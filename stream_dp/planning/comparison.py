@@ -226,11 +226,6 @@ def settings_of(mechanism: CalibratedCounter) -> dict[str, str]:
     return {"mechanism": mechanism.name, "discover": "every-round"}
 
 
-def counter_name(mechanism: CalibratedCounter) -> str:
-    """What comparisons call a counter."""
-    return compared_name(**settings_of(mechanism))
-
-
 def name_of(settings: Settings) -> str:
     """What comparisons call the counter of these settings."""
     return compared_name(settings.mechanism, "default" if settings.finds_at_tests else "every-round")

@@ -2,18 +2,14 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import matplotlib
 import pytest
 from typer.testing import CliRunner, Result
 
 from stream_dp.cli import app
-from stream_dp.cli.calibrate_plot import octaves
 from stream_dp.config.settings import Settings
 from stream_dp.counters import COMPARED, MECHANISMS
 from stream_dp.counters.calibration import calibrate
@@ -79,7 +75,6 @@ def test_windows_have_no_horizon_and_tell_their_noise_and_thresholds() -> None:
     [
         (("--mechanism", "window"), "such as --window 60"),
         (("--mechanism", "blt", "--window", "60"), "leave --window or --mechanism blt out"),
-        (("--window", "60", "--plot", "windows.png"), "leave --window or --plot out"),
     ],
 )
 def test_what_windows_cannot_be_combined_with_is_told(options: tuple[str, ...], sentence: str) -> None:
@@ -209,104 +204,6 @@ def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sente
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.output
-
-
-def png_size(file: Path) -> tuple[int, int]:
-    """Width and height by the file's own header."""
-    head = file.read_bytes()[:24]
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-
-
-def test_the_picture_is_there_for_who_reads_no_more_than_the_first_line(tmp_path: Path) -> None:
-    file = tmp_path / "mechanisms.png"
-    words = [sys.executable, "-m", "stream_dp.cli", "calibrate", "--horizon", "1023", "--plot", str(file)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
-        assert ran.stdout is not None
-        assert ran.stderr is not None
-        ran.stdout.close()
-        assert "Traceback" not in ran.stderr.read()
-    assert file.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--epsilon", "1", "--delta", "1e-6"],
-        ["--horizon", "1"],
-        ["--horizon", "1024", "--items-per-event", "1"],
-        # What is left for the draws' own imperfection ends the curve beside the chosen point.
-        ["--sigma-squared", "2", "--threshold-delta", "1e-12"],
-        ["--epsilon", "20", "--delta", "1e-6", "--horizon", "7"],
-    ],
-)
-def test_plot_draws_a_picture_and_still_reports(options: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "noise.png"
-    assert told(*options, "--plot", str(file)) == told(*options)
-    assert png_size(file) == (1650, 690)
-
-
-def test_the_picture_differs_with_the_promise(tmp_path: Path) -> None:
-    for name, epsilon in (("one", "1"), ("again", "1"), ("two", "2")):
-        told("--epsilon", epsilon, "--delta", "1e-6", "--plot", str(tmp_path / f"{name}.png"))
-    one, again, two = ((tmp_path / f"{name}.png").read_bytes() for name in ("one", "again", "two"))
-    assert one == again
-    assert one != two
-
-
-def test_the_picture_says_the_guarantee_and_the_numbers_of_the_report(tmp_path: Path) -> None:
-    text = drawn_text(tmp_path / "noise.svg", *BINARY, "--shown", "each-round")
-    for part in (
-        "epsilon 1, delta 1e-06 for every event of up to 4 items, all 65,535 rounds together",
-        "tau 682.2 on average, highest 972",
-        "sd 97.95 on average",
-    ):
-        assert part in text
-
-
-def test_the_picture_of_all_mechanisms_names_each_with_its_threshold(tmp_path: Path) -> None:
-    text = drawn_text(tmp_path / "mechanisms.svg")
-    for name, report in told(mechanism=None)["mechanisms"].items():
-        assert f"{name} {report['tau']['mean']:.4g} on average, highest {report['tau']['max']:,}" in text
-
-
-def drawn_text(file: Path, *options: str) -> str:
-    """What a picture of the worked example says, with its letters left as letters."""
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        result = run(*options, "--epsilon", "1", "--delta", "1e-6", "--plot", str(file))
-    assert result.exit_code == 0, result.output
-    return file.read_text()
-
-
-@pytest.mark.parametrize("name", ["noise.txt", "noise", "noise.jpeg.zip"])
-def test_a_picture_of_an_unknown_kind_is_refused_before_anything_is_computed(
-    name: str, tmp_path: Path
-) -> None:
-    result = run("--plot", str(tmp_path / name))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "let the name of the file end in .png, .svg or .pdf" in result.stderr
-    assert not (tmp_path / name).exists()
-
-
-def test_a_picture_that_cannot_be_written_is_a_mistake_in_one_sentence(tmp_path: Path) -> None:
-    result = run(*BINARY, "--plot", str(tmp_path / "missing" / "noise.png"))
-    assert result.exit_code == 2
-    assert "cannot draw to" in result.stderr
-    assert "Traceback" not in result.output
-
-
-def test_nobody_waits_for_matplotlib_without_a_plot() -> None:
-    program = (
-        "import sys; from stream_dp.cli import app; "
-        "app(['calibrate', '--json'], standalone_mode=False); sys.exit('matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120).returncode == 0
-
-
-@pytest.mark.parametrize("horizon", [1, 2, 5, 63, 64, 1000])
-def test_octaves_hold_every_round_once(horizon: int) -> None:
-    rounds = [number for first, last in octaves(horizon) for number in range(first, last + 1)]
-    assert rounds == list(range(1, horizon + 1))
 
 
 def test_a_users_day_is_told_with_the_week_and_the_month_as_the_page_and_the_docs_say_it() -> None:

@@ -13,8 +13,9 @@ from stream_dp.errors import Refused
 from stream_dp.planning.comparison import (
     ROUNDS_LOOKED_AT,
     calibrate_each,
-    counter_name,
+    compared_name,
     over_rounds,
+    settings_of,
     spread,
     survey,
     survey_tau,
@@ -82,7 +83,7 @@ def test_labels_that_are_kept_are_seen_at_least_as_often_as_is_said(name: str) -
 
 def test_all_mechanisms_are_compared() -> None:
     calibrated, refused = calibrate_each(1, 1e-6, 1023, 4)
-    assert [counter_name(mechanism) for mechanism, _ in calibrated] == list(COMPARED)
+    assert [compared_name(**settings_of(mechanism)) for mechanism, _ in calibrated] == list(COMPARED)
     assert not refused
 
 
@@ -121,5 +122,8 @@ def test_a_mechanism_that_refuses_a_promise_leaves_the_others_in(monkeypatch: py
 
     monkeypatch.setattr("stream_dp.planning.comparison.calibrate", without_binary)
     calibrated, refused = calibrate_each(1, 1e-6, 7, 1)
-    assert [counter_name(mechanism) for mechanism, _ in calibrated] == ["blt every-round", "blt"]
+    assert [compared_name(**settings_of(mechanism)) for mechanism, _ in calibrated] == [
+        "blt every-round",
+        "blt",
+    ]
     assert refused == {"binary": "binary is out of reach"}
