@@ -30,6 +30,9 @@ from stream_dp.privacy.composition import Unit
 HIDDEN = np.iinfo(np.int32).min
 """Stands for the count of a label that a round does not show."""
 
+_MOST_MARKED = 2**22
+"""So many rows that could be are marked in a table, which takes a fraction of the time of sorting those that are."""
+
 Occurrences = frozenset[int]
 """The rounds whose event holds the label."""
 
@@ -57,10 +60,11 @@ class Losses(NamedTuple):
 
     def and_independently(self, other: "Losses") -> "Losses":
         """Of pairs of outcomes, one of each, of labels that are independent."""
+        one = self.merged()
         return Losses(
-            np.multiply.outer(self.larger, other.larger).reshape(-1),
-            np.multiply.outer(self.smaller, other.smaller).reshape(-1),
-        ).merged()
+            np.multiply.outer(one.larger, other.larger).reshape(-1),
+            np.multiply.outer(one.smaller, other.smaller).reshape(-1),
+        )
 
     def merged(self) -> "Losses":
         """Outcomes of (nearly) equal ratios as one: no delta changes by more than their rounding."""
@@ -113,12 +117,21 @@ def merged_law(outcomes: NDArray[np.int32], probabilities: NDArray[np.float64]) 
 def _distinct(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
     """The different rows in ascending order, and for each row which of them it is.
 
-    Rows are sorted as one number each, which takes a fraction of the time of comparing them number by number.
+    Each row is one number, whose digits are the places of its counts between the least and the largest of its column.
     """
-    columns = [np.unique(column, return_inverse=True) for column in rows.T]
-    numbers = np.ravel_multi_index([rank for _, rank in columns], [len(values) for values, _ in columns])
-    _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
-    return rows[first], place
+    hidden = rows == HIDDEN
+    low = np.where(hidden, np.iinfo(np.int32).max, rows).min(axis=0).astype(np.int64)
+    digits = np.where(hidden, 0, rows - low + 1)
+    sizes = digits.max(axis=0) + 1
+    numbers = np.ravel_multi_index(list(digits.T), sizes)
+    if sizes.prod() > _MOST_MARKED:
+        _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+        return rows[first], place
+    row = np.full(sizes.prod(), -1)
+    row[numbers] = np.arange(len(rows))
+    [there] = np.nonzero(row >= 0)
+    first, row[there] = row[there], np.arange(len(there))
+    return rows[first], row[numbers]
 
 
 def losses(larger: Law, smaller: Law) -> Losses:
@@ -128,7 +141,7 @@ def losses(larger: Law, smaller: Law) -> Losses:
     return Losses(
         _added(place[:split], larger.probabilities, len(both)),
         _added(place[split:], smaller.probabilities, len(both)),
-    ).merged()
+    )
 
 
 Neighbours = tuple[Occurrences, int]
@@ -162,6 +175,8 @@ def worst(
         (held, number): losses(laws[held | {number}], laws[held])
         for held, number in neighbours(mechanism.horizon)
     }
+    if mechanism.items_per_event > 1:
+        of_label = {pair: each.merged() for pair, each in of_label.items()}
     found: tuple[float, tuple[Neighbours, ...]] = (0.0, ())
     for chosen in combinations_with_replacement(of_label, mechanism.items_per_event):
         if unit == "user" or len({number for _, number in chosen}) == 1:

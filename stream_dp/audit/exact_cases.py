@@ -5,6 +5,7 @@ Nothing outside this package but the command may import this module.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -117,9 +118,13 @@ def counted(case: Case) -> Counted:
 
 def cases(names: Sequence[str] = ()) -> list[Case]:
     """All, broken ones last; only those of the named counters where some are named."""
+    return [case for case in _every_case() if not names or case.mechanism.name in names]
+
+
+@cache
+def _every_case() -> list[Case]:
     found = [*_correct(), *_windows(), *_discovery(), *_cells(), *_broken()]
-    found.sort(key=lambda case: bool(case.broken))
-    return [case for case in found if not names or case.mechanism.name in names]
+    return sorted(found, key=lambda case: bool(case.broken))
 
 
 def _windows() -> Iterator[Case]:

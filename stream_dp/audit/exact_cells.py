@@ -69,7 +69,9 @@ class CellsCase:
         one, other = self._admitted(larger), self._admitted(smaller)
         cells = self.cells or self.mechanism.cells
         of_label = losses(*(law(self.mechanism, held, known=self.known) for held, _ in (one, other)))
-        of_cells = (losses(_law_of_cell(cells, one[1][n]), _law_of_cell(cells, other[1][n])) for n in (0, 1))
+        of_cells = (
+            losses(_law_of_cell(cells, one[1][n]), _law_of_cell(cells, other[1][n])).merged() for n in (0, 1)
+        )
         return reduce(Losses.and_independently, of_cells, of_label)
 
     def _admitted(

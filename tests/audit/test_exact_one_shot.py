@@ -48,9 +48,9 @@ def test_no_mechanism_is_left_out() -> None:
     assert len([case for case in CASES if case.broken]) == 29
 
 
-def agree(run: Callable[[OneShotNoise], Any], law: Law[Any], other: Law[Any]) -> None:
+def agree(run: Callable[[OneShotNoise], Any], law: Law[Any], other: Law[Any], trials: int = TRIALS) -> None:
     """Runs with real noise have this law, and not the other one."""
-    seen = Counter(run(noise(number)) for number in range(TRIALS))
+    seen = Counter(run(noise(number)) for number in range(trials))
     assert counts_agree(seen, law)
     assert not counts_agree(seen, other)
 
@@ -82,7 +82,7 @@ def test_the_law_of_coins_orders_and_samples_is_that_of_runs() -> None:
 
 
 def test_the_law_of_items_from_outside_the_sample_is_that_of_runs() -> None:
-    crowd, parameters, other = Crowd(4, 2), TwoRounds(6.0, 0.05, 1), TwoRounds(4.0, 0.05, 1)
+    crowd, parameters, other = Crowd(4, 2), TwoRounds(6.0, 0.05, 1), TwoRounds(2.0, 0.05, 1)
     common, run = 8, items_outside_the_sample(parameters)
     users, items = np.repeat(np.arange(4), 3), np.array([0, 1, 8, 2, 3, 8, 4, 5, 8, 6, 7, 8])
     labels = pa.array([b"%d" % number for number in range(9)], pa.large_binary())
@@ -91,11 +91,13 @@ def test_the_law_of_items_from_outside_the_sample_is_that_of_runs() -> None:
         lambda source: common in run(rows, source),
         crowd.law_outside_the_sample(parameters, joined=False),
         crowd.law_outside_the_sample(other, joined=False),
+        trials=2_000,
     )
     agree(
         lambda source: common in run(joined, source),
         crowd.law_outside_the_sample(parameters, joined=True),
         crowd.law_outside_the_sample(parameters, joined=False),
+        trials=2_000,
     )
 
 
