@@ -222,7 +222,7 @@ def test_the_gaussian_kind_has_its_law_and_pays_for_the_number_of_ranks() -> Non
 
 @pytest.mark.parametrize("kind", [LaplacePtr, GaussianPtr])
 def test_a_tested_set_passes_with_the_chance_of_its_noise(kind: type[LaplacePtr | GaussianPtr]) -> None:
-    parameters, source, trials = kind(0.8, 0.05, 2), noise(24), 8_000
+    parameters, source, trials = kind(0.8, 0.05, 2), noise(24), 2_000
     one = parameters.tau - 1
     for gap in (0, 1, one, one + 1):
         counts = np.array([20, 20 + gap, 30 + gap])

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from numpy.typing import NDArray
@@ -93,6 +93,7 @@ def test_the_sd_of_a_count_is_that_of_its_test_and_of_its_age() -> None:
     assert mechanism.sds_since(0, rounds).tolist() == mechanism.counts.sds(rounds).tolist()
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 3_000), st.integers(1, 400), st.lists(st.integers(1, 3_000), min_size=1, max_size=40))
 def test_the_largest_sd_is_that_of_some_test_and_of_none_less(
     horizon: int, step: int, some: list[int]

@@ -1,6 +1,6 @@
 """Are known labels shown in every round, with the noise of labels that were there from the beginning, and no others?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -134,15 +134,15 @@ def test_other_labels_are_another_list(tmp_path: Path) -> None:
         (b"\r\n\n", "holds no known label"),
         (b"tea\n\xff\n", "are not UTF-8 at byte 4"),
         (b"tea\n" + b"x" * (LONGEST_LABEL + 1), "line 2 of the known labels .* more than 1,024 characters"),
-        (b"\n".join(b"%d" % n for n in range(MOST_LABELS + 1)), "holds 1,000,001 known labels"),
-        (b"x" * (LARGEST_FILE + 1), "are more than 67,108,864 bytes"),
+        (lambda: b"\n".join(b"%d" % n for n in range(MOST_LABELS + 1)), "holds 1,000,001 known labels"),
+        (lambda: b"x" * (LARGEST_FILE + 1), "are more than 67,108,864 bytes"),
     ],
 )
 def test_a_list_that_cannot_be_one_is_refused_in_a_sentence(
-    tmp_path: Path, content: bytes, told: str
+    tmp_path: Path, content: bytes | Callable[[], bytes], told: str
 ) -> None:
     with pytest.raises(SettingsError, match=told):
-        read_list(listed(tmp_path, content))
+        read_list(listed(tmp_path, content() if callable(content) else content))
 
 
 def test_a_list_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:

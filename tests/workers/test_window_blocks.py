@@ -1,6 +1,7 @@
 """Which blocks of windows are written down: a function of the log, whatever crashes come between."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -22,12 +23,16 @@ SETTINGS = Settings(
     window=WINDOW,
     rounds=f"every-{SIZE}",
 )
-EPOCH = Epoch.open(SETTINGS, 1, 7)
 LOG = [
     Record(7 + 2 * number, NOW + number * APART // (2 * WINDOW * SIZE), None, b"anything")
     for number in range(WINDOW * SIZE * BLOCKS)
 ]
 """Offsets have gaps, and two blocks take as long as two must be apart."""
+
+
+@cache
+def opened() -> Epoch:
+    return Epoch.open(SETTINGS, 1, 7)
 
 
 class Journal:
@@ -41,8 +46,9 @@ class Journal:
         self.blocks.setdefault(begun.number, {}).setdefault(begun.block, (begun.offset, at))
 
 
-def written(log: list[Record], at_once: int, crash_every: int, epoch: Epoch = EPOCH) -> Journal:
+def written(log: list[Record], at_once: int, crash_every: int, epoch: Epoch | None = None) -> Journal:
     """What a worker writes down that has a checkpoint after every batch, and crashes after every so many of them."""
+    epoch = epoch or opened()
     journal, intake = Journal(), Intake(epoch, KEY, "shop.events")
     blocks, rounds = WindowBlocks(journal, epoch), 0  # type: ignore[arg-type]
     for number, start in enumerate(range(0, len(log), at_once), 1):
@@ -73,8 +79,8 @@ def test_who_crashes_after_writing_them_down_writes_no_others() -> None:
     """Of blocks that it sees again, those that were left out lie far before the last one that is on record."""
     journal = written(LOG, 1000, 10**6)
     before = {number: dict(found) for number, found in journal.blocks.items()}
-    again = WindowBlocks(journal, EPOCH)  # type: ignore[arg-type]
-    again.see(Intake(EPOCH, KEY, "shop.events").process(LOG, 2**30).blocks)
+    again = WindowBlocks(journal, opened())  # type: ignore[arg-type]
+    again.see(Intake(opened(), KEY, "shop.events").process(LOG, 2**30).blocks)
     again.write()
     assert journal.blocks == before
 
@@ -85,6 +91,6 @@ def test_clocks_that_jump_back_and_forth_do_not_end_it() -> None:
 
 
 def test_of_a_derived_topic_nothing_is_written_down() -> None:
-    derived = replace(EPOCH, privacy={**EPOCH.privacy, "data_source": "elsewhere"})
+    derived = replace(opened(), privacy={**opened().privacy, "data_source": "elsewhere"})
     assert derived.is_derived
     assert written(LOG, 5, 10**6, derived).blocks == {}
