@@ -92,11 +92,8 @@ bench-accuracy: install .venv/.installed-bench-accuracy .venv/.tensorflow-privac
 screenshots: install ## take the pictures of the page that the documents show (needs Chromium)
 	.venv/bin/python -m tests.dashboard.screenshots
 
-soak: install .venv/.installed-spark ## kill workers, flip bits, feed broken records, half on Apache Kafka; kill Spark; run windows for long; audit 20 times (takes hours)
-	.venv/bin/python -m tests.system.soak --kills 250
-	.venv/bin/python -m tests.system.soak --spark-kills 200
-	.venv/bin/python -m tests.system.long_run --rounds 10000000
-	.venv/bin/python -m stream_dp.audit --repeat 20
+soak: install .venv/.installed-spark ## kill workers, flip bits, feed broken records, half on Apache Kafka; kill Spark; run windows for long; audit 20 times (takes a night; docs/soak.md)
+	.venv/bin/python -m tests.soak
 
 package: install ## build the package, and try each extra in an environment of its own on each Python that is here (needs PyPI)
 	.venv/bin/python -m tests.package

@@ -1,7 +1,7 @@
 """One bit of anything in Redis is flipped, thousands of times: it gives no room in a budget, and nothing is published.
 
 What a start reads is read in this process after each flip, by the worker's own code; test_damaged_state.py starts some.
-`python -m tests.system.soak --bits 10000` flips as many as you like.
+`make soak` flips 10,000.
 """
 
 import json

@@ -1,0 +1,140 @@
+"""What fills a night: the tests of every run with larger numbers, long runs of windows, and audits.
+
+    python -m tests.soak
+    python -m tests.soak --part audits --part "long run"
+
+Each part leaves its output and a line for the report in build/soak.  At the end the report has a row for each part that
+has run, with the commit that it ran on; --write puts it into docs/soak.md.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.system import soak
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build" / "soak"
+PAGE = ROOT / "docs" / "soak.md"
+HEADS = "part", "what it does", "how it ended", "took", "commit", "on"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command, and the environment in which it does more than in every run."""
+
+    does: str
+    words: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a part ended: the last line that it printed, and when it ran on what."""
+
+    part: str
+    does: str
+    status: int
+    told: str
+    seconds: float
+    commit: str
+    day: str
+
+    @property
+    def row(self) -> str:
+        """Its row in the report."""
+        told = self.told if self.status == 0 else f"**FAILED** ({self.status}): {self.told}"
+        minutes = f"{self.seconds / 60:.0f} min"
+        return f"| {' | '.join((self.part, self.does, told, minutes, self.commit, self.day))} |"
+
+
+def _tests(broker: str) -> Part:
+    files = [
+        f"tests/system/test_{name}.py" for name in ("crashes", "partitions", "flipped_bits", "foreign_shape")
+    ]
+    return Part(
+        "workers killed 750 times at random, and at every step; 10,000 bits flipped in Redis; 100,000 records of a "
+        "foreign shape",
+        ("pytest", *files, "--kafka", broker, "--timeout", "0", "--verbose"),
+        {soak.KILLS: "250", soak.BITS: "10000", soak.RECORDS: "100000"},
+    )
+
+
+PARTS = {
+    "crashes": _tests("embedded"),
+    "crashes on Apache Kafka": _tests("apache"),
+    "Spark": Part(
+        "tasks, drivers, Java, workers and brokers of a stream on Spark killed 200 times",
+        ("pytest", "tests/apache_spark/test_stream.py", "--timeout", "0", "--verbose"),
+        {soak.SPARK_KILLS: "200"},
+    ),
+    "long run": Part(
+        "10,000,000 rounds of windows, with labels that come and go, over two kills",
+        ("tests.system.long_run", "--rounds", "10000000"),
+    ),
+    "audits": Part("20 audits with seeds of their own", ("stream_dp.audit", "--repeat", "20")),
+}
+
+
+def run(name: str, part: Part) -> Outcome:
+    """Run one part, show what it prints, and keep both."""
+    began, told = time.monotonic(), ""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    print(f"\n{name}: {part.does}", flush=True)
+    command = [sys.executable, "-u", "-m", *part.words]
+    with (
+        (FOLDER / f"{name}.log").open("w") as log,
+        subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | part.environment, stdout=subprocess.PIPE, text=True
+        ) as ran,
+    ):
+        assert ran.stdout is not None
+        for line in ran.stdout:
+            print(line, end="", flush=True)
+            log.write(line)
+            told = line.strip(" =\n") or told
+    day = datetime.now(UTC).date().isoformat()
+    found = Outcome(name, part.does, ran.returncode, told, time.monotonic() - began, commit, day)
+    (FOLDER / f"{name}.json").write_text(json.dumps(asdict(found)))
+    return found
+
+
+def report(outcomes: Iterable[Outcome]) -> str:
+    """A table in Markdown, a row for each."""
+    head = f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}"
+    return "\n".join([head, *(each.row for each in outcomes)])
+
+
+def kept() -> list[Outcome]:
+    """The outcomes of all parts that have run here, in their order."""
+    files = (FOLDER / f"{name}.json" for name in PARTS)
+    return [Outcome(**json.loads(file.read_text())) for file in files if file.exists()]
+
+
+def main() -> int:
+    """0 if every part that was asked for ended well."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    arguments.add_argument("--part", choices=PARTS, action="append", help="only this one; may be repeated")
+    arguments.add_argument("--write", action="store_true", help="write what has run so far into docs/soak.md")
+    asked = arguments.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    names = asked.part or ([] if asked.write else PARTS)
+    found = [run(name, PARTS[name]) for name in names]
+    print(f"\n{report(kept())}")
+    if asked.write:
+        before, _, _ = PAGE.read_text().partition(f"| {HEADS[0]} |")
+        PAGE.write_text(f"{before}{report(kept())}\n")
+    return max((each.status for each in found), default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
