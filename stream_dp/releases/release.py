@@ -127,7 +127,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
             for column in (self.since, self.totals, self.found)
         ):
             raise ValueError("since, totals and found must be as long as labels")
-        if self.found is not None and not {*map(str, self.found)} <= {*(self.sds or {})}:
+        if self.found is not None and not {*map(str, {*self.found})} <= {*(self.sds or {})}:
             raise ValueError("sds must name each test in found")
 
     @property
