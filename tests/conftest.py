@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,9 @@ settings.register_profile(
     "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tests")
+
+# jsonschema would check IRIs with it, of which there are none here, and it takes each process a second to load.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 SYSTEM = Path(__file__).parent / "system"
 
