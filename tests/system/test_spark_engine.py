@@ -10,29 +10,27 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings, SettingsError
-from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.barrier_chain import Barrier
-from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
 from stream_dp.pipeline.counted_days import CountedDays
 from stream_dp.releases.release import decode_release
 from stream_dp.spark import engine as engine_module
-from stream_dp.spark import user_tasks
+from stream_dp.spark import engine_state, label_counts, user_tasks
 from stream_dp.spark.barrier_wait import BarrierWait
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.engine_state import StateFile
-from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelsDamaged
-from stream_dp.spark.tasks import close_process, refusals_told
+from stream_dp.spark.label_counts import LabelFiles, LabelsDamaged
+from stream_dp.spark.tasks import close_process
 from stream_dp.verification.rebuild import rebuild
 from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
 from tests.system.partitioned import PARTITIONS
+from tests.system.spark_engines import Engines
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_user_days import FIRST, HOUR, ZONE, open_for_all_days
 from tests.system.test_verify_commands import run
@@ -48,56 +46,21 @@ class Died(BaseException):
     """Stands for a process that ends in the middle of a step."""
 
 
-def in_this_process(tasks: Any, number: int) -> Iterator[bytes]:
-    """See `RunsTasks`; the tasks that finish first are the last ones."""
-    answers: dict[int, bytes] = {}
-    for task in reversed(range(number)):
-        with refusals_told():
-            [batch] = tasks([pa.record_batch({"id": pa.array([task], pa.int64())})])
-        answers[batch.column(0)[0].as_py()] = batch.column(1)[0].as_py()
-    yield from (answers[task] for task in range(number))
-
-
-class Engines:
-    """Engines of one stream that follow each other, in one folder."""
-
-    def __init__(self, stream: Stream, folder: Path) -> None:
-        self.stream, self.folder = stream, folder
-        self.letters: list[DeadLetter] = []
-        self._epoch: EngineEpoch | None = None
-
-    def work(self) -> None:
-        """Count all that barriers have closed, in the epoch that is open."""
-        journal = EpochJournal(self.stream.settings, self.stream.key)
-        opened = journal.last
-        assert opened is not None
-        if self._epoch is None or self._epoch.epoch.nonce != opened.epoch.nonce:
-            place = self.stream.key(), self.folder, in_this_process, lambda: 2, self.hand_on
-            self._epoch = EngineEpoch(self.stream.settings, opened, journal, *place)
-        self._epoch.read_barriers()
-        while self._epoch.turn() is not None:
-            pass
-
-    def hand_on(self, letters: Sequence[DeadLetter]) -> None:
-        """Write copies of broken records."""
-        self.letters += letters
-
-    def begin_again(self) -> None:
-        """What the next one knows is in the folder alone."""
-        self._epoch = None
-
-    @property
-    def files(self) -> list[Path]:
-        """What is in the folder."""
-        return sorted(path for path in self.folder.rglob("*") if path.is_file())
-
-
 CELLS: dict[str, Any] = {"cap_share": True}
 USERS = {"unit": "user", "items_per_user": 6, "items_per_event": 4, **CELLS}  # items_per_event is left out
 DAYS = {**USERS, "unit": "user-day", "items_per_user": 2, "time_zone": ZONE}
 UNITS = pytest.mark.parametrize("unit", [CELLS, USERS, DAYS], ids=["event", "user", "user-day"])
 MOST_USERS = 40
 MORNING, UNLED = days_of(ZONE).begins(FIRST), 1
+
+
+@pytest.fixture
+def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four, for tests of what is done to each alike: every bucket is a file for each turn."""
+    for module in (engine_module, engine_state, label_counts, user_tasks):
+        monkeypatch.setattr(module, "BUCKETS", 4)
+    for module in (label_counts, user_tasks):
+        monkeypatch.setattr(module, "BUCKET_BITS", 2)
 
 
 @pytest.fixture
@@ -175,6 +138,7 @@ def steps() -> list[tuple[Any, str]]:
     return [*tasks, (Engines, "hand_on"), *files, (StateFile, "write"), (StateFile, "remove_others")]
 
 
+@pytest.mark.usefixtures("few_buckets")
 @UNITS
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whatever_an_engine_dies_of_the_next_one_counts_the_same(
@@ -227,6 +191,7 @@ def test_an_engine_waits_for_the_next_barrier_at_the_broker(stream: Stream, engi
         answer.result(GIVE_UP_SECONDS)
 
 
+@pytest.mark.usefixtures("few_buckets")
 @UNITS
 def test_turns_may_be_cut_anywhere(
     stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -243,6 +208,7 @@ def test_turns_may_be_cut_anywhere(
     stream.check_releases()
 
 
+@pytest.mark.usefixtures("few_buckets")
 @pytest.mark.parametrize("unit", [USERS], ids=["user"])
 def test_the_order_in_which_users_are_bounded_shows(
     stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch
@@ -267,6 +233,7 @@ def _one_day(epoch: EngineEpoch, barriers: Sequence[Barrier], day: int) -> Any:
 _COUNTED = EngineEpoch._counted
 
 
+@pytest.mark.usefixtures("few_buckets")
 @pytest.mark.parametrize("unit", [DAYS], ids=["user-day"])
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
@@ -300,10 +267,13 @@ def test_an_engine_without_its_folder_counts_the_epoch_again(stream: Stream, eng
     stream.check_releases()
 
 
+@pytest.mark.usefixtures("few_buckets")
 def test_a_changed_file_is_refused(stream: Stream, engines: Engines) -> None:
     feed(stream, 1, APART + 2)
     engines.work()
-    of_a_test = {f"test-1.{bucket}" for bucket in range(1, BUCKETS - 1)}  # all are written and read alike
+    of_a_test = {
+        f"test-1.{bucket}" for bucket in range(1, label_counts.BUCKETS - 1)
+    }  # all are written and read alike
     contents = {file: file.read_bytes() for file in engines.files if file.name not in of_a_test}
     assert {file.name.partition("-")[0] for file in contents} == {"shown", "state", "test", "turn"}
     feed(stream, APART + 3, 2 * APART)
@@ -358,9 +328,11 @@ def test_a_worker_that_lost_its_state_goes_on_after_a_rebuild(stream: Stream, en
     stream.check_releases()
 
 
+@pytest.mark.usefixtures("few_buckets")
+@pytest.mark.parametrize("unit", [{"horizon": 15}], ids=["event"])
 def test_rolling_epochs_carry_labels_on(stream: Stream, engines: Engines) -> None:
     worker = stream.start(at_horizon="roll")
-    feed(stream, 1, 70)
+    feed(stream, 1, 22)
     engines.work()
     stream.wait_until_logged("epoch 2, round 0")
     engines.work()
