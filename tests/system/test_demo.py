@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,13 @@ from stream_dp.dev.flights import flight_events
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 DEMO = [sys.executable, "-m", "stream_dp.cli", "demo"]
+SHORT = """
+from importlib import import_module
+from stream_dp.cli import main
+import_module("stream_dp.cli.demo").HORIZON = 1_023
+main()
+"""
+"""A demo whose epochs are 64 times shorter."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +77,9 @@ def summary(folder: Path, rounds: int, **environment: str) -> dict[str, Any]:
     return json.loads(ran.stdout)
 
 
-def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+def started(folder: Path, *options: str, command: Sequence[str] = DEMO) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*DEMO, "--folder", str(folder), *options],
+        [*command, "--folder", str(folder), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,42 +96,6 @@ def read_until(demo: subprocess.Popen[str], piece: str) -> str:
         if piece in line:
             return read
     raise AssertionError(f"the demo ended without {piece!r}:\n{read}{demo.stderr and demo.stderr.read()}")
-
-
-def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_ctrl_c(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    check_summary(summary(folder, 2048, STREAM_DP_EPSILON="50", STREAM_DP_STREAM="other"))
-    with started(folder) as demo:
-        try:
-            text = read_until(demo, "round ")
-            snippet = text[text.index("import json") : text.index("round 2,049 of")]
-            with subprocess.Popen(
-                [sys.executable, "-u", "-c", snippet], stdout=subprocess.PIPE, text=True
-            ) as subscriber:
-                assert subscriber.stdout is not None
-                first = subscriber.stdout.readline()
-                subscriber.kill()
-            assert re.match(r"\d+ \[", first)
-            assert int(first.split()[0]) > 2049
-            demo.send_signal(signal.SIGINT)
-            rest, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
-        finally:
-            demo.kill()
-    assert (demo.returncode, errors) == (0, "")
-    assert rest.rstrip().endswith("The worker, Kafka and Redis are stopped.")
-    wait_until_all_ended(folder)
-
-
-def test_past_the_horizon_it_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
-    with started(tmp_path / "demo", "--rate", "0", "--no-dashboard") as demo:
-        try:
-            read_until(demo, "in total")  # what the second epoch carries on
-            demo.send_signal(signal.SIGINT)
-            _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
-        finally:
-            demo.kill()
-    assert (demo.returncode, errors) == (0, "")
-    wait_until_all_ended(tmp_path / "demo")
 
 
 def answers(address: str) -> bool:
@@ -144,23 +115,36 @@ def require_children(folder: Path) -> None:
     assert [name for name in CHILDREN if not any(name in each for each in commands)] == []
 
 
-def test_one_option_turns_it_into_what_happened_in_the_last_minutes(tmp_path: Path) -> None:
+def test_headless_it_says_what_was_released_and_before_people_it_goes_on_until_ctrl_c(tmp_path: Path) -> None:
+    """One option turns it into what happened in the last minutes."""
     folder = tmp_path / "demo"
-    with started(folder, "--window", "5m") as demo:
+    check_summary(summary(folder, 2048, STREAM_DP_EPSILON="50", STREAM_DP_STREAM="other"))
+    with started(folder, "--window", "1h") as demo:
         try:
             text = read_until(demo, "rounds 1 to ")
-            page = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?window=5m\n", text)
+            introduction, _, shown = text.rpartition("\n\n")
+            assert ", since the epoch began: " in shown
+            snippet = introduction[introduction.index("import json") :]
+            with subprocess.Popen(
+                [sys.executable, "-u", "-c", snippet], stdout=subprocess.PIPE, text=True
+            ) as subscriber:
+                assert subscriber.stdout is not None
+                first = subscriber.stdout.readline()
+                subscriber.kill()
+            assert re.match(r"\d+ \[", first)
+            assert int(first.split()[0]) > 2049
+            page = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?window=1h\n", introduction)
             assert page is not None
             wait_until(lambda: answers(page[1] + "livez"), lambda: text)
-            with urlopen(page[1] + "?window=5m", timeout=GIVE_UP_SECONDS) as answer:
+            with urlopen(page[1] + "?window=1h", timeout=GIVE_UP_SECONDS) as answer:
                 assert '<option value="5m">last 5 minutes</option>' in answer.read().decode()
-            assert ", since the epoch began: " in text
             require_children(folder)
-            demo.send_signal(signal.SIGTERM)
-            _, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
+            demo.send_signal(signal.SIGINT)
+            rest, errors = demo.communicate(timeout=GIVE_UP_SECONDS)
         finally:
             demo.kill()
     assert (demo.returncode, errors) == (0, "")
+    assert rest.rstrip().endswith("The worker, Kafka and Redis are stopped.")
     wait_until_all_ended(folder)
 
 
@@ -208,10 +192,13 @@ def test_no_child_outlives_it_when_it_is_killed(tmp_path: Path) -> None:
     wait_until_all_ended(folder)
 
 
-def test_a_worker_that_dies_ends_it_with_one_sentence(tmp_path: Path) -> None:
-    with started(tmp_path / "demo", "--no-dashboard") as demo:
+def test_past_the_horizon_it_goes_on_until_a_worker_that_dies_ends_it_with_one_sentence(
+    tmp_path: Path,
+) -> None:
+    short = sys.executable, "-c", SHORT, "demo"
+    with started(tmp_path / "demo", "--rate", "0", "--no-dashboard", command=short) as demo:
         try:
-            read_until(demo, "Subscribe")
+            read_until(demo, "in total")  # what the second epoch carries on
             for pid, words in processes_of(tmp_path / "demo").items():
                 if "stream_dp.cli worker" in words:
                     with suppress(ProcessLookupError):  # the shell that watches over it ends by itself
