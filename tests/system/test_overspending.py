@@ -1,4 +1,4 @@
-"""A thousand attempts to spend more than a budget, and an account of its own of what was really spent on each event.
+"""Hundreds of attempts to spend more than a budget, and an account of its own of what was really spent on each event.
 
 Whoever attacks may ask for jobs under any name, in a topic and on the command line, draw on pay-what-you-get budgets,
 lose Redis, restore any backup of it, be slow between a look at the journal and a charge, ask for the same again, ask
@@ -36,7 +36,8 @@ from tests import redis_contents
 from tests.system.accounts import DELTA, Account, Drawn, Overspent
 from tests.system.broken_ledgers import believed, of_redis, overtaken, unread
 
-ROUNDS, ATTEMPTS = 10, 100
+SEEDS, ATTEMPTS = (22, 14, 24, 19), 100
+"""Each broken ledger below is caught in at least two of these runs."""
 EVENTS, BLOCK = 16, 4
 EPSILONS = (0.25, 0.5, 1.0)
 BUDGETS = (1.0, 1.5, 2.0, 3.0)
@@ -297,7 +298,7 @@ def attack(
         yield lambda seed: Attack(kafka, redis, f"{topic_prefix}-{seed}", seed)
 
 
-def test_a_thousand_attempts_spend_no_more_than_the_budget(attack: Callable[[int], Attack]) -> None:
+def test_hundreds_of_attempts_spend_no_more_than_the_budget(attack: Callable[[int], Attack]) -> None:
     through = attempts(attack)
     assert through.total() > 50
     assert {"charge", "charge_again", "request", "command", "draw"} <= set(+through)
@@ -306,7 +307,7 @@ def test_a_thousand_attempts_spend_no_more_than_the_budget(attack: Callable[[int
 def attempts(attack: Callable[[int], Attack], at_once: int = 2) -> Counter[str]:
     """All of them, with so many threads; how many were let through.  With one thread each run is the same."""
     through = Counter[str]()
-    for seed in range(ROUNDS):
+    for seed in SEEDS:
         running = attack(seed)
         running.at_once = at_once
         through += running.run(ATTEMPTS)
