@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from stream_dp.cli import app
 from stream_dp.config.settings import Settings
 from stream_dp.kafka import log
+from stream_dp.planning import release_sizes
 from stream_dp.planning.release_sizes import DAY_SECONDS, growth_of
 from tests.example_releases import release
 from tests.system.streams import Stream
@@ -68,11 +69,14 @@ def test_the_growth_of_a_topic_is_that_of_its_last_day(kafka: str, topic_prefix:
     assert 0.2 < compressed.bytes_a_day / growth.bytes_a_day < 0.95
 
 
-def test_check_warns_of_a_topic_that_grows_fast(kafka: str, redis_url: str, topic_prefix: str) -> None:
+def test_check_warns_of_a_topic_that_grows_fast(
+    kafka: str, redis_url: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_sizes, "MUCH_A_DAY", release_sizes.MUCH_A_DAY / 100)
     log.create_topics(kafka, f"{topic_prefix}.releases")
     [_, (state, told)] = sizes(topic_prefix, kafka, redis_url)
     assert (state, "too young to be measured" in told) == ("ok", True)
-    large = values(5, 20_000, random.Random(2)) * 60
+    large = values(5, 1_000, random.Random(2)) * 12
     publish(kafka, f"{topic_prefix}.releases", large, seconds=61.0)
     [_, (state, told)] = sizes(topic_prefix, kafka, redis_url, compression="none")
     assert state == "warning"
