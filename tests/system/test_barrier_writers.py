@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from stream_dp.barriers.writer import BarrierWriter, _Connection
 from stream_dp.events.barrier_chain import decode_barrier
 from stream_dp.events.record import Record
 from stream_dp.kafka.log import LogRefused
+from tests.system import forked_program
 from tests.system.example_events import event, some_events
 from tests.system.streams import AnyWorker, Stream, ended
 from tests.system.ticking import MakeStream, open_epoch, times, vars_of
@@ -106,14 +105,14 @@ def test_two_workers_writers_make_one_chain(ticking: MakeStream) -> None:
 def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStream, tmp_path: Path) -> None:
     """Two processes write them, one with the noise key and one with a key that can do nothing else."""
     with by_hand(tick_seconds=0.1) as stream:
-        told = run_command(stream, "barriers")
-        assert (told.returncode, "Redis has lost the noise key" in told.stderr) == (2, True), told
+        status, told = run_command(stream, "barriers")
+        assert (status, "Redis has lost the noise key" in told) == (2, True), told
         open_epoch(stream)
         file = tmp_path / "barriers.key"
-        assert run_command(stream, "key", "barriers", "--file", str(file)).returncode == 0
+        status, told = run_command(stream, "key", "barriers", "--file", str(file))
+        assert status == 0, told
         assert bytes.fromhex(file.read_text()) == barrier_key(stream.key())
-        command = ("-c", "from stream_dp.cli import main; main()", "barriers")
-        apart = [stream.start_faust(*command), stream.start_faust(*command, "--key", f"file:{file}")]
+        apart = [stream.start_command("barriers"), stream.start_command("barriers", "--key", f"file:{file}")]
         stream.feed(some_events(20, seed=1))
         wait_until(lambda: stream.chain().last.number >= 5, stream.logged)
         stream.feed(some_events(20, seed=2))
@@ -131,11 +130,11 @@ def test_barriers_written_apart_end_rounds_while_no_worker_runs(by_hand: MakeStr
 def test_barriers_of_several_partitions_are_written_apart_too(spread: MakeStream, kind: str) -> None:
     with spread(rounds=kind, tick_seconds=0.1) as stream:
         open_epoch(stream)
-        told = run_command(stream, "check", "--rights", "--json")
-        checked = json.loads(told.stdout)
+        _, told = run_command(stream, "check", "--rights", "--json")
+        checked = json.loads(told)
         assert checked["rights"]["barriers"], "who may write them is listed"
         assert stream.settings.barriers in json.dumps(checked["checks"]), "and whether their topic can serve"
-        apart = stream.start_faust("-c", "from stream_dp.cli import main; main()", "barriers")
+        apart = stream.start_command("barriers")
         stream.spread(some_events(24, seed=1), 3)
         worker = stream.start()
         stream.wait_until_round({"per-event": 24, "every-3": 8}[kind], worker)
@@ -146,17 +145,19 @@ def test_barriers_of_several_partitions_are_written_apart_too(spread: MakeStream
 
 def test_a_stream_whose_rounds_do_not_end_by_ticks_needs_no_barriers(by_hand: MakeStream) -> None:
     with by_hand(rounds="per-event") as stream:
-        told = run_command(stream, "barriers")
-        assert (told.returncode, "only rounds that end by ticks need barriers" in told.stderr) == (2, True)
+        status, told = run_command(stream, "barriers")
+        assert (status, "only rounds that end by ticks need barriers" in told) == (2, True), told
 
 
-def run_command(stream: Stream, *words: str) -> "subprocess.CompletedProcess[str]":
+def run_command(stream: Stream, *words: str) -> tuple[int, str]:
+    """The status of a command that knows the stream's place, and what it prints."""
     own = stream.settings
     settings = {"stream": own.stream, "kafka": own.kafka, "redis": own.redis, "rounds": own.rounds}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAM_DP_")}
-    environment |= {f"STREAM_DP_{name.upper()}": value for name, value in settings.items()}
-    command = [sys.executable, "-c", "from stream_dp.cli import main; main()", *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    told = stream.folder / "told"
+    told.unlink(missing_ok=True)
+    process = forked_program.start(settings, told, *words)
+    stream.workers.append(process)
+    return ended(process), told.read_text()
 
 
 @pytest.mark.apache("offsets")
