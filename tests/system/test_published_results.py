@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from stream_dp.cli import app, one_shot_run
 from stream_dp.config.times import iso_timestamp, milliseconds, parse_time
 from stream_dp.dashboard.results import read_result
+from stream_dp.jobs.publishing import publish
 from stream_dp.jobs.result import JobResult, decode_result, whole
 from stream_dp.kafka import log
 from stream_dp.kafka.clients import admin_client
@@ -25,7 +26,9 @@ from tests.dashboard.running import running
 from tests.docs.shown import ROOT, blocks
 from tests.system.broker_clients import all_records
 from tests.system.job_place import TOP, UNIT, Place, job_place, teas
+from tests.system.streams import ended
 from tests.system.waiting import wait_until
+from tests.system.worker_process import PROCESSES
 
 LARGE = ["--mechanism", "sips", "--epsilon", "8", "--unit", "event"]
 
@@ -97,32 +100,24 @@ def test_the_dashboard_shows_it_beside_those_of_the_worker(place: Place, tmp_pat
     assert run["source"] == place.settings.data_source
 
 
-DYING = """
-import os, signal, sys
-from stream_dp.cli import app
-from stream_dp.jobs import publishing
-from stream_dp.cli import one_shot_run
-def dies(*given):
-    if {after}:
-        publishing.publish(*given)
-    os.kill(os.getpid(), signal.SIGKILL)
-one_shot_run.publish = dies
-app(sys.argv[1:])
-"""
+def killed_around_publishing(words: list[str], after: bool) -> None:
+    """Run a command that ends itself before it publishes, or right after."""
+
+    def dies(*given: Any) -> None:
+        if after:
+            publish(*given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(one_shot_run, "publish", dies)  # noqa: B010
+    app(words)
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_command_that_is_killed_around_publishing_publishes_once(place: Place, after: bool) -> None:
     words = [*words_for(place), *COUNTS, "--id", place.own_id("may")]
-    program = DYING.format(after=after)
-    killed = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ},
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = PROCESSES.Process(target=killed_around_publishing, args=(words, after))
+    killed.start()
+    assert ended(killed) == -signal.SIGKILL
     assert len(place.published()) == after
     result = released(command(*words))
     assert [decode_result(each) for each in place.published()] == [result]
