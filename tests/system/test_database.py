@@ -130,7 +130,7 @@ def test_rows_equal_the_newest_release_when_labels_come_change_and_leave(
             return decode_release(stream.releases()[-1].value or b"")
 
         words = ("table", "--format", "connect", "--every", "0.1")
-        stream.start_faust("-c", "from stream_dp.cli import main; main()", *words)
+        stream.start_command(*words)
         worker = stream.start()
         for seed, until in ((1, 40), (2, 60)):
             stream.feed(some_events(until if seed == 1 else 20, seed))

@@ -196,8 +196,7 @@ async def test_a_worker_is_ready_only_while_redis_and_kafka_are_there(
 
 def test_the_command_logs_json(stream: Stream) -> None:
     stream.feed(some_events(30, seed=3))
-    main = "from stream_dp.cli import main; main()"
-    worker = stream.start_faust("-c", main, "worker", "--json", operator_token=TOKEN)
+    worker = stream.start_command("worker", "--json", operator_token=TOKEN)
     stream.wait_until_round(30, worker)
     wait_until(lambda: get(stream.settings.metrics_address, "/readyz")[0] == 200, stream.logged)
     stream.stop(worker)

@@ -1,9 +1,8 @@
 """`stream-dp replay` against a real broker: exactly once through crashes, refused where a promise would break."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,9 +20,10 @@ from stream_dp.events.record import Record
 from stream_dp.events.stored_files import LocalFile
 from stream_dp.kafka import log
 from stream_dp.store.ledger import Ledger
+from tests.system import forked_program
 from tests.system.example_events import event
 from tests.system.job_place import register_file
-from tests.system.streams import Stream, small_stream
+from tests.system.streams import Stream, ended, small_stream
 from tests.system.waiting import wait_until
 
 NOON = 1_769_860_800_000
@@ -126,17 +126,13 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(
     file, lines = written(tmp_path, 1_000, on_time=300)  # a replay waits minutes for the others
     with new("shop") as stream:
         words = (file, "--source", stream.settings.events)
-        program = [
-            sys.executable,
-            "-m",
-            "stream_dp.cli",
-            *command(stream, *words, "--speed", "300", "--public-times"),
-        ]
-        with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            try:
-                wait_until(lambda: len(stream.events()) >= 50, lambda: "nothing is replayed")
-            finally:
-                process.send_signal(stop)
+        program = command(stream, *words, "--speed", "300", "--public-times")
+        process = forked_program.start_in(Path(), program, {}, stream.log_file)
+        stream.workers.append(process)
+        wait_until(lambda: len(stream.events()) >= 50, stream.logged)
+        assert process.pid is not None
+        os.kill(process.pid, stop)
+        ended(process)
         before = len(stream.events())
         told = done(stream, *words, "--as-fast-as-possible")
         assert before <= told["already"] <= 300, "it was not stopped in the middle"

@@ -24,7 +24,6 @@ from tests.system.example_events import some_events
 from tests.system.leaks import LOUD, leaks
 from tests.system.streams import Stream, ended, small_stream
 
-CLI = ("-c", "from stream_dp.cli import main; main()")
 PASSWORD, WRONG_PASSWORD, KAFKA_PASSWORD = "gr33n/t:a#leaf", "bl@ck/t:a#leaf", "o0long+t/a=leaf"
 PURPOSES = (b"label id", b"tweak", b"history", b"bits", b"check", b"log")
 
@@ -81,7 +80,7 @@ class _System:
         stream.feed(some_events(60, seed=1))
         self._outage(stream)
         stream.feed(some_events(30, seed=2))
-        host = stream.start_faust(*CLI, "worker", "--log-level", "debug")
+        host = stream.start_command("worker", "--log-level", "debug")
         stream.wait_until_round(120, host)
         host.terminate()
         ended(host)
@@ -98,7 +97,7 @@ class _System:
 
     def _outage(self, stream: Stream) -> None:
         """Redis goes while a worker runs, comes back without a password, then with it."""
-        worker = stream.start_faust(LOUD)
+        worker = stream.start_command(LOUD)
         stream.wait_until_round(60, worker)
         self.server.stop()
         stream.feed(some_events(30, seed=3))

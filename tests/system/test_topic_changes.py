@@ -83,7 +83,7 @@ def test_operators_are_told_before_the_worker_ends(stream: Stream) -> None:
     """By a metric, which is gone with the worker: it waits until it was read."""
     address = f"127.0.0.1:{free_ports()[0]}"
     stream.feed(some_events(30, seed=1))
-    worker = stream.start_faust(operator_address=address, operator_token=TOKEN)
+    worker = stream.start_command("worker", operator_address=address, operator_token=TOKEN)
     stream.wait_until_round(30)
     add_a_partition(stream, stream.settings.events)
     stream.wait_until_logged("it got 2 partitions instead of 1")

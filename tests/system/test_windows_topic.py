@@ -184,12 +184,9 @@ def test_killed_again_and_again_the_program_leaves_nothing_out(
 
 
 @pytest.mark.apache("roles")
-def test_it_follows_a_worker_and_ends_in_peace(
-    make_stream: MakeStream, kafka: str, topic_prefix: str
-) -> None:
+def test_it_follows_a_worker_and_ends_in_peace(make_stream: MakeStream) -> None:
     with make_stream(delta=0.1) as stream:
-        words = ["--stream", topic_prefix, "--kafka", kafka, "--window", "1h"]
-        process = stream.start_faust("-c", "from stream_dp.cli import main; main()", "windows", *words)
+        process = stream.start_command("windows", "--window", "1h")
         stream.feed(some_events(40, seed=1))
         assert stream.run(until_round=40) == 0
         wait_until(lambda: len(records(stream)) > 0, lambda: stream.log_file.read_text())
