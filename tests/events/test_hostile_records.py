@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import re
 from collections.abc import Callable
 from itertools import product
@@ -34,14 +35,19 @@ def counted(value: bytes) -> Outcome:
         return None
 
 
-def cost(decode: Callable[[bytes], object], value: bytes, times: int = 1) -> float:
-    """Processor seconds of this thread alone, without a collection of what other tests have left behind."""
+def cost(decode: Callable[[bytes], object], value: bytes, times: int = 1, enough: float = math.inf) -> float:
+    """Processor seconds of this thread alone, without a collection of what other tests have left behind.
+
+    As soon as it is more than enough it is no longer repeated.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
         began = thread_time()
         for _ in range(times):
             decode(value)
+            if thread_time() - began > enough:
+                break
         return thread_time() - began
     finally:
         if collecting:
@@ -54,16 +60,20 @@ def grows_linearly(
     """Whether a value of eight times the size costs about as much as eight values, by the least of several tries.
 
     Both take about as long, so a machine that is slow for a while slows both.  One that takes next to nothing is not
-    compared.
+    compared, nor is one that would not take more if its cost grew with the square of its size.
     """
-    small, large = record.value(size), record.value(_TIMES * size)
+    small = record.value(size)
+    if cost(decode, small) * _TIMES**2 < _TOO_LITTLE_TO_TELL:
+        return True
+    large = record.value(_TIMES * size)
     small_costs: list[float] = []
     large_costs: list[float] = []
     for _ in range(tries):
         large_costs.append(cost(decode, large))
         if min(large_costs) < _TOO_LITTLE_TO_TELL:
             return True
-        small_costs.append(cost(decode, small, _TIMES))
+        enough = math.inf if small_costs else large_costs[0] / _LINEAR
+        small_costs.append(cost(decode, small, _TIMES, enough))
         if min(large_costs) < _LINEAR * min(small_costs):
             return True
     return False

@@ -39,6 +39,11 @@ _BINARY = (
     b"a",
     b"\xc3\xa9",
 )
+_BEGUN_ROWS = (b"", b'"', b'a,"', b'a;"', b"a,b\n")
+_CELLS = (
+    *(b"a", b"a,", b",", b"a;", b'"a",', b'"a";', b'a"', b'"', b'""', b'",', b'\\"'),
+    *(b"\n", b"\r", b"a\r\n", b"a,b\n", b'"\n', b"\\", b" ", b"\x00", b"\xc3\xa9", b"\xff"),
+)
 
 
 def readers(kind: Format) -> Iterator[Read]:
@@ -71,12 +76,15 @@ def hostile(kind: Format) -> Iterator[HostileRecord]:
             for opening, unit in product((b'{"a":[', b'{"b":1,"a":['), _OBJECTS)
         )
         return
+    if kind == "csv":
+        yield from map(HostileRecord._make, product(_BEGUN_ROWS, _CELLS, (b"", b'"')))
+        return
     whole = [vector.value for vector in VECTORS[kind]]
-    openings = dict.fromkeys(value[:length] for value in whole for length in (0, 1, 3, 6, len(value)))
+    openings = dict.fromkeys(value[:length] for value in whole for length in (0, 3, len(value)))
     framed = b"\0\0\0\0\7"
     ends = b"", b"\x00\x0e"
     openings |= dict.fromkeys((framed, framed + b"\x00", b"\xfe\xff\x7f", framed + b"\xfe\xff\x7f"))
-    yield from map(HostileRecord._make, product(openings, (*_BINARY, *_OBJECTS), ends))
+    yield from map(HostileRecord._make, product(openings, _BINARY, ends))
 
 
 _OBJECTS = (b'{"b":"aaaaaaaa"},', b'{"b":[1,2],"n":2},', b"[[[[]]]],", b"123456789,", b'{"\\u00e9":{}},')

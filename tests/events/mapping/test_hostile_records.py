@@ -17,7 +17,7 @@ ENDLESS_NUMBER = HostileRecord(b"", b"\x80", b"")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_no_bytes_make_a_record_cost_more_than_its_size(kind: Format) -> None:
     for read in readers(kind):
-        grown = [record for record in hostile(kind) if not grows_linearly(read, record, 16 << 10)]
+        grown = [record for record in hostile(kind) if not grows_linearly(read, record, 8 << 10)]
         assert not grown
 
 
@@ -40,4 +40,4 @@ def endless_number(value: bytes) -> int:
 def test_a_number_without_end_that_is_read_to_the_end_is_found_out() -> None:
     assert ENDLESS_NUMBER in [*hostile("avro"), *hostile("protobuf")]
     ones = HostileRecord(b"", b"\xff", b"")
-    assert not grows_linearly(endless_number, ones, 32 << 10, tries=2)
+    assert not grows_linearly(endless_number, ones, 8 << 10, tries=2)
