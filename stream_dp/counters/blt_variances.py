@@ -19,27 +19,31 @@ _DIGITS = 3  # enough for 2^24 rounds
 _TABLE_BITS = 128
 _NEAR = 1 << 12
 _FEW = 32  # values of a stretch, below which the whole stretch would cost more
+_MANY = _NEAR // 8  # values of it from which on the whole one costs little more, even if it is not kept
+_KEPT = 256
 
 
 def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """The variance of the noise of a count, before rounding, after each of `rounds`.
 
     A stream asks for rounds near those it asked for before, so whole stretches are kept, which changes no bit.
+    Who looks at rounds of more stretches than are kept gets no more than those rounds.
     """
     stretches = rounds // _NEAR
     if len(rounds) and stretches.min() == stretches.max():
         return _variances_of_stretch(gaps, int(stretches[0]))[rounds % _NEAR]
     found = np.empty(len(rounds))
     sizes = np.bincount(stretches, minlength=1)
-    rare = sizes[stretches] < _FEW
+    least = _FEW if np.count_nonzero(sizes >= _FEW) <= _KEPT else _MANY
+    rare = sizes[stretches] < least
     found[rare] = _row_variances(gaps, rounds[rare])
-    for stretch in np.flatnonzero(sizes >= _FEW).tolist():
+    for stretch in np.flatnonzero(sizes >= least).tolist():
         there = stretches == stretch
         found[there] = _variances_of_stretch(gaps, stretch)[rounds[there] % _NEAR]
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KEPT)
 def _variances_of_stretch(gaps: Gaps, stretch: int) -> NDArray[np.float64]:
     return _row_variances(gaps, np.arange(stretch * _NEAR, (stretch + 1) * _NEAR))
 
