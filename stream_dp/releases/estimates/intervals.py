@@ -44,7 +44,9 @@ def intervals(
     counts = np.array(release.counts, np.float64)
     plain = deviations * release.sd
     low, high = counts - plain, counts + plain
-    if release.found is not None and len(counts):
+    if not len(counts):
+        return low, high
+    if release.found is not None:
         shown = [showings[label] for label in release.labels]
         levels = (1 - confidence) / 2, (1 + confidence) / 2
         smallest, largest = noise_quantiles(release, shown, levels)
@@ -53,7 +55,7 @@ def intervals(
         known = np.array(release.since or release.epoch) < release.epoch
         lifted = lower_ends(counts.astype(np.int64), release.sd, "normal", release.tau, (1 - confidence) / 2)
         return np.where(known, low, lifted), high
-    if not len(counts) or _shape(release) is None:
+    if _shape(release) is None:
         return low, high
     shown = [showings[label] for label in release.labels]
     means, sds = noise_since(shown, release)
