@@ -19,7 +19,7 @@ from stream_dp.privacy.keyed_noise import KEY_BYTES, key_check
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, PreparedCheckpoint
 from tests.system.waiting import GIVE_UP_SECONDS
 
-LABELS, BLOCK = 100_000, 256
+LABELS, BLOCK = 40_000, 256
 KEY = bytes(KEY_BYTES)
 SETTINGS = Settings(stream="s", mechanism="blt", discover="every-round", horizon=2**20 - 1)
 BESIDE = 1.2  # the meta record, the connection, and what else is small

@@ -25,7 +25,7 @@ EPOCH = replace(
 SETTINGS_OF_SEVEN = Settings(
     stream="shop", epsilon=20.0, horizon=63, items_per_event=2, rounds="every-7", mechanism="binary"
 )
-MUTATED_LOGS = 1_000
+MUTATED_LOGS = 350
 
 
 def event(offset: int, *items: str) -> Record:
