@@ -19,22 +19,23 @@ _DIGITS = 3  # enough for 2^24 rounds
 _TABLE_BITS = 128
 _NEAR = 1 << 12
 _FEW = 32  # values of a stretch, below which the whole stretch would cost more
-_MANY = _NEAR // 8  # values of it from which on the whole one costs little more, even if it is not kept
+_MANY = _NEAR // 4  # values of it from which on the whole one is worth its cost, however many there are
 _KEPT = 256
+_AT_ONCE = _KEPT // 8  # stretches that are asked for at once and asked for again, as a stream does
 
 
 def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     """The variance of the noise of a count, before rounding, after each of `rounds`.
 
     A stream asks for rounds near those it asked for before, so whole stretches are kept, which changes no bit.
-    Who looks at rounds of more stretches than are kept gets no more than those rounds.
+    Who looks at some rounds of very many stretches gets no more than those.
     """
     stretches = rounds // _NEAR
     if len(rounds) and stretches.min() == stretches.max():
         return _variances_of_stretch(gaps, int(stretches[0]))[rounds % _NEAR]
     found = np.empty(len(rounds))
     sizes = np.bincount(stretches, minlength=1)
-    least = _FEW if np.count_nonzero(sizes >= _FEW) <= _KEPT else _MANY
+    least = _FEW if np.count_nonzero(sizes >= _FEW) <= _AT_ONCE else _MANY
     rare = sizes[stretches] < least
     found[rare] = _row_variances(gaps, rounds[rare])
     for stretch in np.flatnonzero(sizes >= least).tolist():
