@@ -141,7 +141,7 @@ def test_an_answer_that_is_cut_off_is_not_taken_for_the_end(
     name: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same noise on the rows up to there would be a second release."""
-    FORMATS[name](tmp_path / name, some_pairs(60_000))
+    FORMATS[name](tmp_path / name, some_pairs(15_000))
     content = (tmp_path / name).read_bytes()
     file = find_file(Source(file=store.put(f"cut/{name}", content)), "user")
     monkeypatch.setattr(stored_files, "_BYTES_AT_ONCE", 1 << 12)
