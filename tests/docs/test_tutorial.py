@@ -128,4 +128,3 @@ def test_the_steps_lead_where_the_tutorial_says(tmp_path: Path, monkeypatch: pyt
     assert "carrier:UA" in looked_up
     assert "Every release follows from the log and the key, byte for byte." in told["stream-dp verify"]
     assert ("carrier:UA" in planned, "carrier:UA" in asked) == (False, True)
-    assert Path("noise.png").exists()
