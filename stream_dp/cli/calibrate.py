@@ -1,9 +1,8 @@
-"""`stream-dp calibrate`: what a guarantee costs with each mechanism, and what guarantee a given noise gives."""
+"""`stream-dp calibrate`: what a guarantee costs with each mechanism."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -12,12 +11,11 @@ from stream_dp.cli.mistakes import Mistake
 from stream_dp.cli.options import DEFAULTS
 from stream_dp.cli.output import facts, output, spaced
 from stream_dp.counters import EVERY_ROUND
-from stream_dp.counters.calibration import Guarantee, guarantee_of
+from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.counters.registry import DISCRETE
 from stream_dp.counters.window import WindowMechanism
 from stream_dp.planning.comparison import (
-    Calibrated,
     calibrate_each,
     compared_name,
     counters_asked,
@@ -25,7 +23,6 @@ from stream_dp.planning.comparison import (
     survey_tau,
     visibility,
 )
-from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.wording import MONTH, WEEK, of_longer, of_units
 
 
@@ -47,32 +44,19 @@ def calibrate(
     ] = DEFAULTS["items_per_event"],
     unit: options.Protected = "event",
     epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Epsilon of the guarantee, for all rounds together.", show_default=str(DEFAULTS["epsilon"])
-        ),
-    ] = None,
+        float, typer.Option(help="Epsilon of the guarantee, for all rounds together.")
+    ] = DEFAULTS["epsilon"],
     delta: Annotated[
-        float | None,
-        typer.Option(
-            help="Delta of the guarantee, for all rounds together; choose it far below 1 / events.",
-            show_default=str(DEFAULTS["delta"]),
-        ),
-    ] = None,
-    sigma_squared: Annotated[
-        float | None,
-        typer.Option(help="Instead of epsilon: the variance of one noise draw; needs --mechanism."),
-    ] = None,
-    threshold_delta: Annotated[
-        float | None, typer.Option(help="Instead of delta: chance that a label escapes.")
-    ] = None,
+        float,
+        typer.Option(help="Delta of the guarantee, for all rounds together; choose it far below 1 / events."),
+    ] = DEFAULTS["delta"],
     shown: options.ShownRule = DEFAULTS["shown"],
     rounds: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Also print the threshold tau of these rounds.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.
+    """Compare what the mechanisms show at one guarantee (epsilon, delta).
 
     [bold]Examples[/]
 
@@ -82,17 +66,11 @@ def calibrate(
 
       stream-dp calibrate --shown each-round
 
-      stream-dp calibrate --mechanism binary --sigma-squared 9 --threshold-delta 1e-8 --rounds 1,2,3 --json
+      stream-dp calibrate --mechanism binary --rounds 1,2,3 --json
     """
-    if (sigma_squared, threshold_delta) != (None, None) and mechanism not in DISCRETE:
-        raise Mistake(
-            f"--sigma-squared is about the draws of one mechanism: add --mechanism with {' or '.join(DISCRETE)}"
-        )
     names, [length] = counters_asked(mechanism, discover, window, [horizon], unit)
     asked = _rounds(rounds, length)
-    calibrated, refused = _calibrated(
-        names, unit, (length, items_per_event), (epsilon, delta), (sigma_squared, threshold_delta), shown
-    )
+    calibrated, refused = calibrate_each(epsilon, delta, length, items_per_event, names, unit, shown)
     compared = (mechanism, discover, window) == (None, None, None)
     reports = [_report(*each, asked) for each in calibrated]
     if as_json:
@@ -101,42 +79,6 @@ def calibrate(
         _print_comparison(_comparison(reports, refused), calibrated[0][1])
     else:
         _print(reports[0], *calibrated[0])
-
-
-def _calibrated(
-    names: Sequence[str],
-    unit: Unit,
-    size: tuple[int, int],
-    guarantee: tuple[float | None, float | None],
-    noise: tuple[float | None, float | None],
-    shown: Literal["kept", "each-round"],
-) -> "tuple[list[Calibrated], dict[str, str]]":
-    """The named mechanisms with their guarantees, and why others refuse.
-
-    What is not given of the guarantee is that of new streams.
-    """
-    if guarantee != (None, None) and noise != (None, None):
-        raise Mistake("give either --epsilon and --delta, or --sigma-squared and --threshold-delta, not both")
-    if noise != (None, None):
-        if unit != "event":
-            raise Mistake("--sigma-squared is for the unit event: leave --unit out, or give --epsilon")
-        given = _both(noise, "--sigma-squared", "--threshold-delta")
-        try:
-            return [guarantee_of(*given, *size, mechanism=names[0], shown=shown)], {}
-        except ValueError as error:
-            raise Mistake(str(error)) from None
-    epsilon, delta = (
-        DEFAULTS[name] if given is None else given
-        for name, given in zip(("epsilon", "delta"), guarantee, strict=True)
-    )
-    return calibrate_each(epsilon, delta, *size, names, unit, shown)
-
-
-def _both(pair: tuple[float | None, float | None], first: str, second: str) -> tuple[float, float]:
-    if pair[0] is None or pair[1] is None:
-        given, missing = (second, first) if pair[0] is None else (first, second)
-        raise Mistake(f"{given} needs {missing} too: add {missing}")
-    return pair[0], pair[1]
 
 
 def _rounds(text: str | None, horizon: int) -> list[int]:

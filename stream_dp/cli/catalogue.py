@@ -83,7 +83,7 @@ COMMANDS = {
     ),
     "calibrate": Entry(
         "calibrate:calibrate",
-        "Compare what the mechanisms show at one guarantee (epsilon, delta), or compute what a given noise guarantees.",
+        "Compare what the mechanisms show at one guarantee (epsilon, delta).",
         "estimates",
     ),
     "preview": Entry(

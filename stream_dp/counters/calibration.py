@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 
 from stream_dp.counters.discovery import DiscoveryMechanism
-from stream_dp.counters.discrete import DiscreteCounter
 from stream_dp.counters.protocol import CAP_CELLS, CalibratedCounter, EpochParameters, Promise, items_name
 from stream_dp.counters.registry import COUNTERS, Mechanism, kind_of
-from stream_dp.privacy.accounting import discrete_gaussian_epsilon
 from stream_dp.privacy.composition import Unit
-from stream_dp.privacy.discrete_gaussian import LARGEST_SIGMA_SQUARED
 from stream_dp.privacy.keyed_noise import MOST_CELLS
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wording import in_words, unit_in_words
@@ -87,42 +84,6 @@ def calibrate(
     else:
         found, conversion = kind.calibrated(parameters, promise)
     return found, Guarantee(unit, promise.epsilon, promise.delta, found.rho, threshold_delta, conversion)
-
-
-def guarantee_of(
-    sigma_squared: float,
-    threshold_delta: float,
-    horizon: int,
-    items_per_event: int,
-    mechanism: str = "binary",
-    shown: Shown = "kept",
-) -> tuple[Mechanism, Guarantee]:
-    """What given noise guarantees: epsilon at a delta of twice `threshold_delta`, split as in `calibrate`.
-
-    Raises ValueError for a parameter out of range.
-    """
-    kind = _checked(mechanism, horizon, items_per_event, "event")
-    if not issubclass(kind, DiscreteCounter):
-        raise ValueError(f"the noise of {mechanism} is not given by a variance: calibrate it to an epsilon")
-    if not 0 < sigma_squared <= LARGEST_SIGMA_SQUARED:
-        raise ValueError(
-            f"sigma_squared must be above 0 and at most {LARGEST_SIGMA_SQUARED:g}, not {sigma_squared:g}"
-        )
-    if sigma_squared < kind.least_sigma_squared:
-        raise ValueError(
-            f"{mechanism} needs noise of variance at least {kind.least_sigma_squared:g}, not {sigma_squared:g}: raise "
-            "sigma_squared"
-        )
-    if not 1e-12 <= threshold_delta <= 0.25:
-        raise ValueError(f"threshold_delta must be between 1e-12 and 0.25, not {threshold_delta:g}")
-    parameters = EpochParameters(horizon, items_per_event, threshold_delta * _FRESH, shown)
-    calibrated = kind.of(parameters, sigma_squared)
-    shifts = items_per_event * kind.nodes_per_event(horizon)
-    conversion = discrete_gaussian_epsilon(sigma_squared, shifts, threshold_delta)
-    delta = 2 * threshold_delta + coupling_delta(horizon, items_per_event, mechanism=mechanism)
-    return calibrated, Guarantee(
-        "event", conversion.epsilon, delta, calibrated.rho, threshold_delta, conversion.method
-    )
 
 
 def program_delta(

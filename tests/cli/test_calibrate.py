@@ -13,12 +13,10 @@ from stream_dp.cli import app
 from stream_dp.config.settings import Settings
 from stream_dp.counters import COMPARED, MECHANISMS
 from stream_dp.counters.calibration import calibrate
-from stream_dp.counters.registry import DISCRETE
 from stream_dp.engine.epoch import Epoch
 from stream_dp.planning.comparison import calibrate_each, compared_name, visibility
 from stream_dp.privacy.charge import Unit
 from stream_dp.privacy.wording import for_viewers, of_units
-from tests.shared import vectors
 
 BINARY = ("--mechanism", "binary")
 
@@ -32,21 +30,6 @@ def told(*options: str, mechanism: str | None = "binary") -> dict[str, Any]:
     result = run(*chosen, *options, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
-
-
-@pytest.mark.parametrize("case", vectors()["binary"], ids=lambda case: f"horizon-{case['horizon']}")
-def test_given_noise_gives_the_expected_levels_cost_and_thresholds(case: dict[str, Any]) -> None:
-    report = told(
-        *("--horizon", str(case["horizon"]), "--items-per-event", str(case["items_per_event"])),
-        *("--sigma-squared", str(case["sigma_squared"]), "--threshold-delta", case["threshold_delta"]),
-        *("--rounds", ",".join(case["tau"])),
-        *("--shown", "each-round"),
-    )
-    assert report["levels"] == report["nodes_per_event"] == case["levels"]
-    assert report["rho"] == pytest.approx(float(case["rho"]), rel=1e-15)
-    assert report["sigma_squared"] == case["sigma_squared"]
-    assert report["tau"]["rounds"] == case["tau"]
-    assert report["tau"]["max"] == max(case["tau"].values())
 
 
 def test_windows_have_no_horizon_and_tell_their_noise_and_thresholds() -> None:
@@ -129,18 +112,6 @@ def test_the_whole_comparison_is_there_at_the_longest_horizon() -> None:
     assert set(told("--horizon", str(2**24), mechanism=None)["mechanisms"]) == set(COMPARED)
 
 
-@pytest.mark.parametrize("name", DISCRETE)
-def test_what_is_promised_for_noise_is_what_asked_for_that_noise(name: str) -> None:
-    asked = told("--epsilon", "1", "--delta", "1e-6", mechanism=name)
-    back = told(
-        *("--sigma-squared", str(asked["sigma_squared"])),
-        *("--threshold-delta", str(asked["threshold_delta"])),
-        mechanism=name,
-    )
-    assert back["epsilon"] == pytest.approx(1, rel=1e-4)
-    assert back["tau"] == asked["tau"]
-
-
 def test_without_options_the_default_settings_are_calibrated() -> None:
     options = ["--epsilon", "1", "--delta", "1e-6", "--horizon", "65535", "--items-per-event", "4"]
     assert told() == told(*options)
@@ -168,35 +139,14 @@ def test_people_see_the_papers_threshold_and_conversion_beside_ours() -> None:
     [
         (["--epsilon", "-1"], "epsilon must be above 0"),
         (["--delta", "2"], "delta must be between"),
-        ([*BINARY, "--threshold-delta", "1e-6"], "--threshold-delta needs --sigma-squared"),
-        ([*BINARY, "--epsilon", "1", "--delta", "1e-6", "--sigma-squared", "2"], "not both"),
         (["--epsilon", "0", "--delta", "1e-6"], "epsilon must be above 0"),
         (["--epsilon", "nan", "--delta", "1e-6"], "epsilon must be above 0"),
-        (
-            [*BINARY, "--sigma-squared", "-1", "--threshold-delta", "1e-6"],
-            "sigma_squared must be above 0",
-        ),
-        (
-            [*BINARY, "--sigma-squared", "nan", "--threshold-delta", "1e-6"],
-            "sigma_squared must be above 0",
-        ),
-        (
-            [*BINARY, "--sigma-squared", "0.9", "--threshold-delta", "0.25"],
-            "binary needs noise of variance at least 1",
-        ),
-        ([*BINARY, "--sigma-squared", "0.01", "--threshold-delta", "1e-6"], "raise sigma_squared"),
         (["--horizon", "0"], "horizon must be between"),
         (["--items-per-event", "0"], "items_per_event must be between"),
         (["--rounds", "1,zwei"], "--rounds takes whole numbers"),
         (["--rounds", "0"], "round 0 is not between 1 and the horizon"),
         (["--rounds", "65536"], "change --rounds or --horizon"),
-        (
-            [*BINARY, "--sigma-squared", "9", "--threshold-delta", "1e-8", "--unit", "user"],
-            "--sigma-squared is for the unit event",
-        ),
         (["--mechanism", "unary"], "mechanism must be one of binary"),
-        (["--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism with binary"),
-        (["--mechanism", "unary", "--sigma-squared", "9", "--threshold-delta", "1e-8"], "add --mechanism"),
     ],
 )
 def test_a_mistake_ends_with_one_sentence_and_status_2(options: list[str], sentence: str) -> None:

@@ -65,14 +65,6 @@ def test_a_defect_keeps_its_stack_trace(defect: Exception) -> None:
         ("tail --stream x --kafka host:abc", "'host:abc' is not HOST:PORT"),
         ("budget show --source x --redis redis://[::1/0", "change the setting redis, or --redis"),
         ("jobs worker --stream x --redis redis://[::1/0", "the setting redis is not an address"),
-        (
-            "calibrate --mechanism binary --sigma-squared 1e30 --threshold-delta 1e-8",
-            "sigma_squared must be above 0 and at most 1e+10",
-        ),
-        (
-            "calibrate --mechanism binary --sigma-squared 0 --threshold-delta 1e-8",
-            "sigma_squared must be above",
-        ),
         ("demo --folder /dev/null/x", "name another one with --folder"),
         ("demo --rate inf", "--rate is a number"),
         (f"dashboard --stream x --host {'a' * 70}", "change --host"),

@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.counters.calibration import calibrate, guarantee_of
+from stream_dp.counters.calibration import calibrate
 from stream_dp.privacy.accounting import zcdp_epsilon
 from stream_dp.privacy.composition import (
     Budget,
@@ -291,7 +291,7 @@ USER_BUDGET = Budget(epsilon=1.0, delta=DELTA, unit="user", own_deltas=0.5)
 
 
 def test_two_exact_guarantees_are_not_added_but_converted_together() -> None:
-    mechanism, guarantee = guarantee_of(2_000.0, DELTA / 8, 65_535, 4)
+    mechanism, guarantee = calibrate(0.5, DELTA / 4, 65_535, 4)
     epoch = charge(mechanism.rho, DELTA / 8, exact=(guarantee.epsilon, guarantee.delta))
     found = spent([epoch, epoch], "event", DELTA)
     assert found.epsilon == zcdp_epsilon(2 * mechanism.rho, DELTA - DELTA / 4)
