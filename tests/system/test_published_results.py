@@ -239,21 +239,33 @@ def test_without_a_stream_there_is_no_place_to_publish_to(place: Place) -> None:
 [DAILY] = [block for block in blocks((ROOT / "docs" / "jobs.md").read_text(), "sh") if "yesterday" in block]
 
 
-def daily(place: Place, folder: Path, day: str) -> str:
-    """What the script of docs/jobs.md prints for this day."""
-    (folder / "stream-dp").write_text(f'#!/bin/sh\nexec {sys.executable} -m stream_dp.cli "$@"\n')
+def daily(place: Place, folder: Path, day: str, stream_dp: str) -> str:
+    """What the script of docs/jobs.md prints for this day, where `stream-dp` is this line of a shell."""
+    (folder / "stream-dp").write_text(f"#!/bin/sh\n{stream_dp}\n")
     (folder / "stream-dp").chmod(0o755)
     (folder / "daily.sh").write_text(DAILY.replace("shop", place.settings.stream))
-    environment = os.environ | {
-        "PATH": f"{folder}:{os.environ['PATH']}",
-        "STREAM_DP_KAFKA": place.settings.kafka,
-        "STREAM_DP_REDIS": place.settings.redis,
-        "STREAM_DP_UNMETERED": "true",
-    }
+    environment = os.environ | surroundings(place) | {"PATH": f"{folder}:{os.environ['PATH']}"}
     ran = subprocess.run(
         ["sh", "daily.sh", day], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def surroundings(place: Place) -> dict[str, str]:
+    return {
+        "STREAM_DP_KAFKA": place.settings.kafka,
+        "STREAM_DP_REDIS": place.settings.redis,
+        "STREAM_DP_UNMETERED": "true",
+    }
+
+
+def daily_here(place: Place, folder: Path, day: str) -> str:
+    """The same, without another start of Python: the script's words are given to the command in this process."""
+    printed = 'printf "%s\\n" "$@"'
+    words = daily(place, folder, day, printed).splitlines()
+    ran = CliRunner().invoke(app, words, env=surroundings(place))
+    assert ran.exit_code == 0, ran.output
     return ran.stdout
 
 
@@ -269,13 +281,13 @@ def test_a_job_of_every_day_is_charged_once_however_often_it_is_tried(
             ("milk", "2026-02-01T00:00:00"),
         ):
             place.feed([json.dumps({"items": [item]}).encode()] * 1000, at=milliseconds(parse_time(time)))
-        first = daily(place, tmp_path, "2026-01-31")
-        assert daily(place, tmp_path, "2026-01-31") == first
+        first = daily(place, tmp_path, "2026-01-31", f'exec {sys.executable} -m stream_dp.cli "$@"')
+        assert daily_here(place, tmp_path, "2026-01-31") == first
         [charge] = place.charges()
         [result] = map(decode_result, place.published())
         assert (result.id, result.labels) == (f"{place.settings.stream}-2026-01-31", ["tea"])
         assert (charge.first_offset, charge.end_offset) == (1000, 3000)
-        daily(place, tmp_path, "2026-02-01")
+        daily_here(place, tmp_path, "2026-02-01")
         assert sorted((each.first_offset, each.end_offset) for each in place.charges()) == [
             (1000, 3000),
             (3000, 4000),
