@@ -26,10 +26,18 @@ def start(settings: Mapping[str, object], log_file: Path, *words: str, **environ
 
 
 def start_in(
-    folder: Path, words: Sequence[str], environment: Mapping[str, str], log_file: Path
+    folder: Path,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    log_file: Path,
+    error_file: Path | None = None,
 ) -> BaseProcess:
-    """The same in a folder, with no other settings than those of the environment."""
-    process = PROCESSES.Process(target=_run, args=(folder, words, dict(environment), log_file.absolute()))
+    """The same in a folder, with no other settings than those of the environment.
+
+    What it prints as errors goes to the end of `error_file` if there is one.
+    """
+    files = log_file.absolute(), (error_file or log_file).absolute()
+    process = PROCESSES.Process(target=_run, args=(folder, words, dict(environment), files))
     process.start()
     return process
 
@@ -38,16 +46,15 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _run(folder: Path, words: Sequence[str], environment: dict[str, str], log_file: Path) -> None:
+def _run(folder: Path, words: Sequence[str], environment: dict[str, str], files: tuple[Path, Path]) -> None:
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
     for name in [name for name in os.environ if name.startswith("STREAM_DP_")]:
         del os.environ[name]
     os.environ.update(environment)
     os.chdir(folder)
-    output = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    for standard in (1, 2):
-        os.dup2(output, standard)
+    for standard, file in enumerate(files, 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), standard)
     if words == (LOUD,):
         loud_worker.main()
     else:

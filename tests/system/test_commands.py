@@ -1,10 +1,11 @@
 """`stream-dp tail` and `stream-dp check` against real servers."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from stream_dp.store.checkpoints import Checkpoint, CheckpointStore
 from stream_dp.store.ledger import Ledger, LedgerRefused
 from stream_dp.store.noise_key import noise_key
 from tests.example_releases import release
-from tests.system.waiting import GIVE_UP_SECONDS
+from tests.system import forked_program
+from tests.system.streams import ended
+from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 
 COUNTS = {"a": 400, "b": 300, "c": 200}
 
@@ -124,57 +127,74 @@ def test_the_past_of_a_stream_that_is_not_there_is_refused_and_nothing_is_made(
     assert f"{topic_prefix}.releases" not in topics(kafka)
 
 
+class Tail:
+    """`stream-dp tail --json` of a stream in a process of its own, and what it has written."""
+
+    def __init__(self, kafka: str, stream: str, folder: Path, *words: str) -> None:
+        command = ("tail", "--stream", stream, "--kafka", kafka, "--json", *words)
+        self._out, self._told = folder / "out", folder / "told"
+        self.process = forked_program.start_in(folder, command, {}, self._out, self._told)
+
+    def wait_until_it_waits(self, stream: str) -> None:
+        sentence = f"Waiting for the topic '{stream}.releases'"
+        wait_until(lambda: sentence in self.told().partition("\n")[0], self.told)
+
+    def told(self) -> str:
+        return self._told.read_text() if self._told.exists() else ""
+
+    def rounds(self) -> list[int]:
+        return [json.loads(line)["round"] for line in self._out.read_text().splitlines()]
+
+
+@pytest.fixture
+def start_tail(kafka: str, tmp_path: Path) -> Iterator[Callable[..., Tail]]:
+    started: list[Tail] = []
+
+    def start(stream: str, *words: str) -> Tail:
+        started.append(Tail(kafka, stream, tmp_path, *words))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()
+        ended(each.process)
+
+
 @pytest.mark.apache("topics")
-def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(kafka: str, topic_prefix: str) -> None:
-    command = ["tail", "--stream", topic_prefix, "--kafka", kafka, "--json", "--rounds", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "stream_dp.cli", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as tail:
-        try:
-            assert tail.stderr is not None
-            assert f"Waiting for the topic '{topic_prefix}.releases'" in tail.stderr.readline()
-            assert f"{topic_prefix}.releases" not in topics(kafka)
-            log.create_topics(kafka, f"{topic_prefix}.releases")
-            publish(
-                kafka, f"{topic_prefix}.releases", [msgspec.json.encode(release(1, COUNTS, topic_prefix))]
-            )
-            out, told = tail.communicate(timeout=GIVE_UP_SECONDS)
-        finally:
-            tail.kill()
-    assert (tail.returncode, told) == (0, "")
-    assert json.loads(out)["round"] == 1
+def test_a_stream_that_is_not_there_yet_is_waited_for_and_not_made(
+    kafka: str, topic_prefix: str, start_tail: Callable[..., Tail]
+) -> None:
+    tail = start_tail(topic_prefix, "--rounds", "1")
+    tail.wait_until_it_waits(topic_prefix)
+    assert f"{topic_prefix}.releases" not in topics(kafka)
+    log.create_topics(kafka, f"{topic_prefix}.releases")
+    publish(kafka, f"{topic_prefix}.releases", [msgspec.json.encode(release(1, COUNTS, topic_prefix))])
+    assert (ended(tail.process), tail.told().count("\n")) == (0, 1)
+    assert tail.rounds() == [1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_waits_for_a_stream_that_has_not_begun_can_be_ended(
-    number: signal.Signals, kafka: str, topic_prefix: str
+    number: signal.Signals, topic_prefix: str, start_tail: Callable[..., Tail]
 ) -> None:
-    words = [sys.executable, "-m", "stream_dp.cli", "tail", "--stream", topic_prefix, "--kafka", kafka]
-    with subprocess.Popen([*words, "--json"], stderr=subprocess.PIPE, text=True) as waiting:
-        assert waiting.stderr is not None
-        try:
-            assert "Waiting for the topic" in waiting.stderr.readline()
-            waiting.send_signal(number)
-            assert waiting.wait(GIVE_UP_SECONDS) == 0
-            assert waiting.stderr.read() == ""
-        finally:
-            waiting.kill()
+    waiting = start_tail(topic_prefix)
+    waiting.wait_until_it_waits(topic_prefix)
+    assert waiting.process.pid is not None
+    os.kill(waiting.process.pid, number)
+    assert (ended(waiting.process), waiting.told().count("\n")) == (0, 1)
 
 
-def test_tail_passes_over_what_no_worker_wrote_and_says_so(kafka: str, stream: str) -> None:
+def test_tail_passes_over_what_no_worker_wrote_and_says_so(
+    kafka: str, stream: str, start_tail: Callable[..., Tail]
+) -> None:
     foreign = [b'{"round": 41}', msgspec.json.encode(release(41, COUNTS, "another"))]
     publish(kafka, f"{stream}.releases", [*foreign, msgspec.json.encode(release(42, COUNTS, stream))])
-    command = [sys.executable, "-m", "stream_dp.cli", "tail", "--stream", stream, "--kafka", kafka, "--json"]
-    words = [*command, "--from", "39", "--rounds", "3"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=GIVE_UP_SECONDS)
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["round"] for line in done.stdout.splitlines()] == [39, 40, 42]
+    tail = start_tail(stream, "--from", "39", "--rounds", "3")
+    assert ended(tail.process) == 0, tail.told()
+    assert tail.rounds() == [39, 40, 42]
     assert (
         f"holds a record at offset 100 of partition 0 that is not a release of stream '{stream}'"
-        in done.stderr
+        in tail.told()
     )
 
 
