@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from stream_dp.store.ledger import Ledger
 from tests import redis_contents
 from tests.jobs.worker_process import STEPS, run_worker
 from tests.real_events import real_records
+from tests.system import forked_program
 from tests.system.job_place import (
     COUNTS,
     EVENTS,
@@ -41,6 +42,7 @@ from tests.system.job_place import (
     job_place,
     marks_of,
 )
+from tests.system.streams import AnyWorker, ended
 from tests.system.waiting import GIVE_UP_SECONDS, wait_until
 from tests.system.worker_process import PROCESSES, Kill
 
@@ -395,42 +397,41 @@ def test_two_workers_share_the_requests_between_them(place: Place) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "request_fields"),
-    [
-        (["-m", "stream_dp.cli", "jobs", "worker", "--json"], TOP),
-        pytest.param(
-            ["-m", "faust", "-A", "topologies.roles:set_union", "worker"],
-            UNION,
-        ),
-    ],
-)
+def start_jobs(settings: Mapping[str, str], log_file: Path) -> AnyWorker:
+    return forked_program.start(settings, log_file, "jobs", "worker", "--json")
+
+
+def start_faust(settings: Mapping[str, str], log_file: Path) -> AnyWorker:
+    """One of the apps, as the `faust` command runs it."""
+    environment = os.environ | {f"STREAM_DP_{name.upper()}": value for name, value in settings.items()}
+    words = [sys.executable, "-m", "faust", "-A", "topologies.roles:set_union", "worker"]
+    with log_file.open("ab") as output:
+        return subprocess.Popen(words, stdout=output, stderr=output, env=environment)
+
+
+@pytest.mark.parametrize(("start", "request_fields"), [(start_jobs, TOP), (start_faust, UNION)])
 def test_the_faust_apps_answer_what_waited_for_them_and_end_when_asked(
-    place: Place, words: list[str], request_fields: dict[str, Any], tmp_path: Path
+    place: Place,
+    start: Callable[[Mapping[str, str], Path], AnyWorker],
+    request_fields: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
-    settings = place.settings
-    values = {
-        "STREAM": settings.stream,
-        "KAFKA": settings.kafka,
-        "REDIS": settings.redis,
-        "UNMETERED": "true",
-    }
-    environment = os.environ | {f"STREAM_DP_{name}": value for name, value in values.items()}
+    own = place.settings
+    settings = {"stream": own.stream, "kafka": own.kafka, "redis": own.redis, "unmetered": "true"}
+    log_file = tmp_path / "faust.log"
     place.ask(id="q", **request_fields)
-    with (tmp_path / "faust.log").open("ab") as output:
-        process = subprocess.Popen([sys.executable, *words], stdout=output, stderr=output, env=environment)
-        try:
-            [result] = place.results(1)
-            assert (result.id, result.status) == ("q", "done")
-            process.terminate()
-            written = (tmp_path / "faust.log").read_text
-            assert process.wait(GIVE_UP_SECONDS) == 0, written()
-        finally:
-            process.kill()
-            process.wait()
-    if "--json" in words:
-        lines = [json.loads(line) for line in written().splitlines()]
-        assert {line["stream"] for line in lines} == {settings.stream}
+    process = start(settings, log_file)
+    try:
+        [result] = place.results(1)
+        assert (result.id, result.status) == ("q", "done")
+        process.terminate()
+        assert ended(process) == 0, log_file.read_text()
+    finally:
+        process.kill()
+        ended(process)
+    if start is start_jobs:
+        lines = [json.loads(line) for line in log_file.read_text().splitlines()]
+        assert {line["stream"] for line in lines} == {own.stream}
         assert f"job q: read {EVENTS} of {EVENTS}" in [line["event"] for line in lines]
 
 
