@@ -11,7 +11,7 @@ from pathlib import Path
 from stream_dp.cli import main as command_line
 from tests.system import loud_worker
 from tests.system.leaks import LOUD
-from tests.system.worker_process import PROCESSES
+from tests.system.worker_process import PROCESSES, Interruption, arm
 
 
 def start(settings: Mapping[str, object], log_file: Path, *words: str, **environment: str) -> BaseProcess:
@@ -19,10 +19,14 @@ def start(settings: Mapping[str, object], log_file: Path, *words: str, **environ
 
     The settings that are not None, and `environment`, are in its environment.
     """
-    given = {
+    return start_in(Path(), words, environment_of(settings) | environment, log_file)
+
+
+def environment_of(settings: Mapping[str, object]) -> dict[str, str]:
+    """The settings that are not None, as an environment gives them."""
+    return {
         f"STREAM_DP_{name.upper()}": _text(value) for name, value in settings.items() if value is not None
     }
-    return start_in(Path(), words, given | environment, log_file)
 
 
 def start_in(
@@ -31,13 +35,16 @@ def start_in(
     environment: Mapping[str, str],
     log_file: Path,
     error_file: Path | None = None,
+    interruption: Interruption | None = None,
 ) -> BaseProcess:
     """The same in a folder, with no other settings than those of the environment.
 
-    What it prints as errors goes to the end of `error_file` if there is one.
+    What it prints as errors goes to the end of `error_file` if there is one.  It is interrupted where
+    `interruption` says.
     """
     files = log_file.absolute(), (error_file or log_file).absolute()
-    process = PROCESSES.Process(target=_run, args=(folder, words, dict(environment), files))
+    arguments = (folder, words, dict(environment), files, interruption)
+    process = PROCESSES.Process(target=_run, args=arguments)
     process.start()
     return process
 
@@ -46,7 +53,13 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _run(folder: Path, words: Sequence[str], environment: dict[str, str], files: tuple[Path, Path]) -> None:
+def _run(
+    folder: Path,
+    words: Sequence[str],
+    environment: dict[str, str],
+    files: tuple[Path, Path],
+    interruption: Interruption | None,
+) -> None:
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
     for name in [name for name in os.environ if name.startswith("STREAM_DP_")]:
@@ -55,6 +68,8 @@ def _run(folder: Path, words: Sequence[str], environment: dict[str, str], files:
     os.chdir(folder)
     for standard, file in enumerate(files, 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), standard)
+    if interruption is not None:
+        arm(interruption)
     if words == (LOUD,):
         loud_worker.main()
     else:
