@@ -78,14 +78,19 @@ def windows(found: Sequence[Record]) -> list[WindowRecord]:
 
 
 def write_all(stream: Stream, last: int = ROUNDS, start: str = "earliest", every: float = 1.0) -> None:
+    """Write until the windows of the last round are there, which come behind all others."""
     spans = [Span.of(each) for each in SPANS]
+
+    def newest() -> list[WindowRecord]:
+        return windows(records(stream)[-len(SPANS) :])
+
     with WindowsWriter(stream.settings, spans, start, every) as writer:
         wait_until(
             lambda: (
                 writer.write(0.2) >= 0
-                and {each.window for each in windows(records(stream)) if each.round == last} >= {*SPANS}
+                and {each.window for each in newest() if each.round == last} >= {*SPANS}
             ),
-            lambda: str(windows(records(stream))[-3:]),
+            lambda: str(newest()),
         )
         assert writer.write(0.2) == 0
 
