@@ -36,14 +36,15 @@ def start_in(
     log_file: Path,
     error_file: Path | None = None,
     interruption: Interruption | None = None,
+    terminal: str = os.devnull,
 ) -> BaseProcess:
     """The same in a folder, with no other settings than those of the environment.
 
     What it prints as errors goes to the end of `error_file` if there is one.  It is interrupted where
-    `interruption` says.
+    `interruption` says, and reads what is typed on the terminal of this name.
     """
     files = log_file.absolute(), (error_file or log_file).absolute()
-    arguments = (folder, words, dict(environment), files, interruption)
+    arguments = (folder, words, dict(environment), files, interruption, terminal)
     process = PROCESSES.Process(target=_run, args=arguments)
     process.start()
     return process
@@ -59,6 +60,7 @@ def _run(
     environment: dict[str, str],
     files: tuple[Path, Path],
     interruption: Interruption | None,
+    terminal: str,
 ) -> None:
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()  # type: ignore[union-attr]
@@ -66,6 +68,8 @@ def _run(
         del os.environ[name]
     os.environ.update(environment)
     os.chdir(folder)
+    os.dup2(os.open(terminal, os.O_RDONLY | os.O_NOCTTY), 0)
+    sys.stdin = os.fdopen(0, closefd=False)
     for standard, file in enumerate(files, 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT), standard)
     if interruption is not None:

@@ -72,7 +72,7 @@ class Stream(StreamTopics):
         return worker
 
     def start_faust(
-        self, *command: str, stdin: int | None = None, terminal: int | None = None, **changed: Any
+        self, *command: str, terminal: int | None = None, **changed: Any
     ) -> "subprocess.Popen[bytes]":
         """The Faust app in a process of its own: `stream-dp worker`, or what `command` (after `python`) says.
 
@@ -90,9 +90,7 @@ class Stream(StreamTopics):
         words = command or ("-c", "from stream_dp.cli import main; main()", "worker")
         with self.log_file.open("ab") as log_file:
             output = log_file if terminal is None else terminal
-            worker = subprocess.Popen(
-                [sys.executable, *words], stdin=stdin, stdout=output, stderr=output, env=environment
-            )
+            worker = subprocess.Popen([sys.executable, *words], stdout=output, stderr=output, env=environment)
         self.workers.append(worker)
         return worker
 
