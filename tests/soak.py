@@ -8,13 +8,11 @@ has run, with the commit that it ran on; --write puts it into docs/soak.md.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from tests.system import soak
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "soak"
 PAGE = ROOT / "docs" / "soak.md"
-HEADS = "part", "what it does", "how it ended", "took", "commit", "on"
+HEAD = "| part | what it does | how it ended | took | commit | on |\n|---|---|---|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -33,26 +31,6 @@ class Part:
     does: str
     words: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a part ended: the last line that it printed, and when it ran on what."""
-
-    part: str
-    does: str
-    status: int
-    told: str
-    seconds: float
-    commit: str
-    day: str
-
-    @property
-    def row(self) -> str:
-        """Its row in the report."""
-        told = self.told if self.status == 0 else f"**FAILED** ({self.status}): {self.told}"
-        minutes = f"{self.seconds / 60:.0f} min"
-        return f"| {' | '.join((self.part, self.does, told, minutes, self.commit, self.day))} |"
 
 
 def _tests(broker: str) -> Part:
@@ -83,41 +61,32 @@ PARTS = {
 }
 
 
-def run(name: str, part: Part) -> Outcome:
-    """Run one part, show what it prints, and keep both."""
+def run(name: str, part: Part) -> int:
+    """Run one part, show what it prints, and keep that and its row; 0 if it ended well."""
     began, told = time.monotonic(), ""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    known = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(known, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     print(f"\n{name}: {part.does}", flush=True)
-    command = [sys.executable, "-u", "-m", *part.words]
+    command, environment = [sys.executable, "-u", "-m", *part.words], os.environ | part.environment
     with (
         (FOLDER / f"{name}.log").open("w") as log,
-        subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | part.environment, stdout=subprocess.PIPE, text=True
-        ) as ran,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as ran,
     ):
-        assert ran.stdout is not None
-        for line in ran.stdout:
+        for line in ran.stdout or ():
             print(line, end="", flush=True)
             log.write(line)
             told = line.strip(" =\n") or told
+    ended = told if ran.returncode == 0 else f"**FAILED** ({ran.returncode}): {told}"
+    took = f"{(time.monotonic() - began) / 60:.0f} min"
     day = datetime.now(UTC).date().isoformat()
-    found = Outcome(name, part.does, ran.returncode, told, time.monotonic() - began, commit, day)
-    (FOLDER / f"{name}.json").write_text(json.dumps(asdict(found)))
-    return found
+    (FOLDER / f"{name}.row").write_text(f"| {name} | {part.does} | {ended} | {took} | {commit} | {day} |\n")
+    return ran.returncode
 
 
-def report(outcomes: Iterable[Outcome]) -> str:
-    """A table in Markdown, a row for each."""
-    head = f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}"
-    return "\n".join([head, *(each.row for each in outcomes)])
-
-
-def kept() -> list[Outcome]:
-    """The outcomes of all parts that have run here, in their order."""
-    files = (FOLDER / f"{name}.json" for name in PARTS)
-    return [Outcome(**json.loads(file.read_text())) for file in files if file.exists()]
+def report() -> str:
+    """A table in Markdown, with a row for each part that has run here."""
+    files = (FOLDER / f"{name}.row" for name in PARTS)
+    return "".join([HEAD, *(file.read_text() for file in files if file.exists())])
 
 
 def main() -> int:
@@ -128,12 +97,12 @@ def main() -> int:
     asked = arguments.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     names = asked.part or ([] if asked.write else PARTS)
-    found = [run(name, PARTS[name]) for name in names]
-    print(f"\n{report(kept())}")
+    failed = [name for name in names if run(name, PARTS[name]) != 0]
+    print(f"\n{report()}")
     if asked.write:
-        before, _, _ = PAGE.read_text().partition(f"| {HEADS[0]} |")
-        PAGE.write_text(f"{before}{report(kept())}\n")
-    return max((each.status for each in found), default=0)
+        before, _, _ = PAGE.read_text().partition(HEAD)
+        PAGE.write_text(before + report())
+    return int(failed != [])
 
 
 if __name__ == "__main__":
