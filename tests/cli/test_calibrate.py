@@ -1,4 +1,4 @@
-"""`stream-dp calibrate`: the vectors' numbers through the command line, exact means, and mistakes in one sentence."""
+"""`stream-dp calibrate`: exact means, what the documents say of the numbers, and mistakes in one sentence."""
 
 import json
 import math

@@ -94,9 +94,20 @@ class Stream(StreamTopics):
         self.workers.append(worker)
         return worker
 
-    def start_command(self, *words: str, **changed: Any) -> BaseProcess:
-        """`stream-dp` with these words and settings, forked from what has imported it; what it prints is logged."""
-        process = forked_program.start({**as_values(self.settings), **changed}, self.log_file, *words)
+    def start_command(
+        self,
+        *words: str,
+        interruption: Interruption | None = None,
+        terminal: str = os.devnull,
+        **changed: Any,
+    ) -> BaseProcess:
+        """`stream-dp` with these words and settings, forked from what has imported it; what it prints is logged.
+
+        `interruption` and `terminal`: see `forked_program.start_in`.
+        """
+        given = forked_program.environment_of({**as_values(self.settings), **changed})
+        options = None, interruption, terminal
+        process = forked_program.start_in(Path(), words, given, self.log_file, *options)
         self.workers.append(process)
         return process
 

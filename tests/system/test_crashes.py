@@ -8,14 +8,12 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from multiprocessing.process import BaseProcess
 
 import pytest
 
 from tests.system.example_events import some_events
-from tests.system.forked_program import environment_of, start_in
 from tests.system.soak import kills
-from tests.system.streams import Stream, as_values, ended
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream
 from tests.system.worker_process import STEPS, Kill
 
@@ -79,20 +77,13 @@ def test_killed_at_random_times_a_stream_gives_what_an_uninterrupted_one_gives(s
     stream.check_everything()
 
 
-def start_faust(stream: Stream, kill: Kill) -> BaseProcess:
-    """The Faust app, saving its state now and then."""
-    settings = as_values(stream.settings) | {"batch_rounds": 1, "checkpoint_every": "30"}
-    given = environment_of(settings)
-    worker = start_in(stream.folder, ["worker"], given, stream.log_file, interruption=kill)
-    stream.workers.append(worker)
-    return worker
-
-
 def test_the_faust_app_killed_while_it_releases_loses_and_doubles_nothing(stream: Stream) -> None:
     stream.feed(some_events(ROUNDS, seed=4))
     saved = 0
     for batches in (70, 190):
-        assert ended(start_faust(stream, Kill("send a batch", batches))) == KILLED
+        kill = Kill("send a batch", batches)
+        worker = stream.start_command("worker", interruption=kill, batch_rounds=1, checkpoint_every="30")
+        assert ended(worker) == KILLED
         before, saved = saved, stream.checkpoint().state.round
         assert before < saved < ROUNDS
         assert len(stream.releases()) >= saved

@@ -15,8 +15,7 @@ from stream_dp.releases.release import decode_release
 from stream_dp.workers.resume import NewEpoch
 from tests.system.epoch_steps import charges
 from tests.system.example_events import some_events
-from tests.system.forked_program import environment_of, start_in
-from tests.system.streams import Stream, as_values, ended
+from tests.system.streams import Stream, ended
 from tests.system.ticking import MakeStream
 
 ROUNDS = ("per-event", "every-4")
@@ -149,10 +148,7 @@ def test_on_a_terminal_the_operator_is_asked(
         stream.feed(some_events(SINCE, seed=2))
         stream.restore_keys({})
         ours, theirs = pty.openpty()
-        given = environment_of(as_values(stream.settings))
-        words = ("worker", "--new-epoch")
-        worker = start_in(stream.folder, words, given, stream.log_file, terminal=os.ttyname(theirs))
-        stream.workers.append(worker)
+        worker = stream.start_command("worker", "--new-epoch", terminal=os.ttyname(theirs))
         stream.wait_until(lambda: "13 records lie in between" in stream.logged(), worker)
         os.write(ours, answer)
         stream.wait_until(lambda: "epoch 2, round" in stream.logged(), worker)

@@ -115,7 +115,7 @@ class _System:
         half = self.folder / "half.key"
         half.touch(0o600)
         half.write_text(self.key_file.read_text()[:62])
-        changes: list[dict[str, object]] = [
+        changes: list[dict[str, Any]] = [
             {"noise_key": f"file:{other}"},
             {"noise_key": f"file:{open_to_all}"},
             {"noise_key": f"file:{half}"},
@@ -133,7 +133,7 @@ class _System:
         password = self.folder / "kafka.password"
         password.touch(0o600)
         password.write_text(KAFKA_PASSWORD)
-        login = {
+        login: dict[str, Any] = {
             "kafka_sasl_mechanism": "PLAIN",
             "kafka_username": "me",
             "kafka_password": f"file:{password}",
