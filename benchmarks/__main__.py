@@ -20,6 +20,7 @@ NAMES = (
     "object_store",
     "spark",
     "spark_stream",
+    "spark_executors",
     "spark_latency",
     "defaults",
     "unions",

@@ -4,7 +4,6 @@ python -m benchmarks spark_stream
 """
 
 import os
-import sys
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
@@ -26,11 +25,12 @@ from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.dev.servers import embedded
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.dead_letter import DeadLetter
+from stream_dp.jobs.spark import Spark
 from stream_dp.kafka import log
 from stream_dp.privacy.keyed_noise import KEY_BYTES, NONCE_BYTES, KeyedNoise
 from stream_dp.spark.engine import EngineEpoch
 from stream_dp.spark.label_counts import BUCKETS, LabelFiles, LabelRun, in_buckets
-from stream_dp.spark.worker import run_on
+from stream_dp.spark.worker import JAVA, run_on
 from stream_dp.store.noise_key import noise_key
 from tests.apache_kafka.server import apache_kafka
 
@@ -52,9 +52,9 @@ def main(console: Console) -> None:
         embedded(Path(folder)) as servers,
         apache_kafka(Path(folder) / "apache") as kafka,
     ):
-        session = _session()
+        session = session_on(f"local[{CORES}]")
         for unit, users in UNITS.items():
-            stream = _backlog(kafka, servers.redis_url, unit, users)
+            stream = backlog(kafka, servers.redis_url, unit, users)
             state = Path(folder) / unit
             state.mkdir(mode=0o700)
             _turns(console, stream, session, state)
@@ -62,7 +62,7 @@ def main(console: Console) -> None:
         _memory_of_a_test(console)
 
 
-def _backlog(kafka: str, redis_url: str, unit: str, users: int) -> Settings:
+def backlog(kafka: str, redis_url: str, unit: str, users: int) -> Settings:
     """A stream whose worker has opened an epoch, and whose events and barriers are in Kafka."""
     stream = partitions.settings_of(kafka, redis_url, f"bench-spark-{unit}")
     changed = {
@@ -81,30 +81,14 @@ def _backlog(kafka: str, redis_url: str, unit: str, users: int) -> Settings:
     return stream
 
 
-def _session() -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.io.encryption.enabled", "true")
-        .getOrCreate()
-    )
+def session_on(master: str) -> Any:
+    """A `pyspark.sql.SparkSession`, as `stream-dp spark` starts it."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--master {master} pyspark-shell"
+    return Spark(JAVA).session
 
 
 def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> None:
-    with redis_client(stream.redis_address) as redis:
-        key = noise_key(stream.noise_key, redis, stream.stream, may_create=False)
-    journal = EpochJournal(stream, lambda: key)
-    opened = journal.last
-    assert opened is not None
-
-    engine = EngineEpoch(
-        stream, opened, journal, key, folder, partial(run_on, session), lambda: CORES, _nobody
-    )
-    engine.read_barriers()
+    engine, key = engine_of(stream, session, CORES, folder)
     table = Table(
         "rounds",
         "events",
@@ -141,6 +125,19 @@ def _turns(console: Console, stream: Settings, session: Any, folder: Path) -> No
         )
     console.print(table)
     console.print("The first turn starts the processes of Spark.")
+
+
+def engine_of(stream: Settings, session: Any, cores: int, folder: Path) -> tuple[EngineEpoch, bytes]:
+    """What counts the stream's epoch, with all barriers that are there, and the noise key."""
+    with redis_client(stream.redis_address) as redis:
+        key = noise_key(stream.noise_key, redis, stream.stream, may_create=False)
+    journal = EpochJournal(stream, lambda: key)
+    opened = journal.last
+    assert opened is not None
+    run = partial(run_on, session)
+    engine = EngineEpoch(stream, opened, journal, key, folder, run, lambda: cores, _nobody)
+    engine.read_barriers()
+    return engine, key
 
 
 def _nobody(letters: Sequence[DeadLetter]) -> None:

@@ -19,6 +19,7 @@ ONE, TWO = np.zeros(1), np.zeros(2)
 LONG = np.zeros(1, np.int64)
 BYTE = np.zeros(1, np.uint8)
 SHORT_TABLE = np.zeros((1, 2), np.uint64)
+SALT = np.zeros(16, np.uint8)
 
 anything: Any = loops  # whatever its types are
 WRONG_TYPES = {
@@ -63,7 +64,13 @@ UNFIT = {
     "measure_following": lambda: anything.measure_following(BYTE, LONG, 16, LONG),
     "spell_following": lambda: anything.spell_following(BYTE, LONG, -1, 1, BYTE, BYTE),
     "place_rows": lambda: anything.place_rows(np.zeros(2, np.int32), SHORT_TABLE, 0, np.zeros(2, np.bool_)),
-    "label_digests": lambda: anything.label_digests(np.zeros(65, np.uint8), BYTE, LONG, SHORT_TABLE),
+    "text_digests with a long key": lambda: anything.text_digests(
+        np.zeros(65, np.uint8), SALT, BYTE, LONG, SHORT_TABLE
+    ),
+    "text_digests with a short salt": lambda: anything.text_digests(BYTE, SALT[1:], BYTE, LONG, SHORT_TABLE),
+    "text_digests of three words": lambda: anything.text_digests(
+        BYTE, SALT, BYTE, LONG, np.zeros((1, 3), np.uint64)
+    ),
     "fill_greedily": lambda: anything.fill_greedily(LONG + 1, np.zeros(2, np.int64), LONG, 1, 1, LONG),
     "fill_evenly": lambda: anything.fill_evenly(LONG, np.array([0, 2]), LONG, 1, 1, LONG),
     "move_towards": lambda: anything.move_towards(LONG, np.array([0, 1]), LONG + 1, 1.0, ONE),

@@ -5,10 +5,14 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stream_dp.events.event import BadRecord, Event
+from stream_dp.loops import text_digests
 from stream_dp.privacy.keyed_noise import subkey
 
-_NO_USER = "the event names no user, and the privacy unit of this stream is the user"
+NO_USER = "the event names no user, and the privacy unit of this stream is the user"
 
 USER_BYTES, _ITEM_BYTES = 16, 8
 PAIR_BYTES = USER_BYTES + _ITEM_BYTES
@@ -84,19 +88,56 @@ class EventBound:
         """See `Bound.forget`: there is nothing to forget."""
 
 
+class UserBits:
+    """By what users and their items are known: 128 and 64 bits of keyed BLAKE2b.
+
+    `key` is the noise key and `nonce` the epoch's, so that the bits tell nothing without the key and differ between
+    epochs.  Two users whose bits agree would be taken for one; `calibration.coupling_delta` charges that.  Two items
+    of one user whose bits agree would be taken for one too, which decides nothing about anybody else.
+    """
+
+    def __init__(self, key: bytes, nonce: bytes) -> None:
+        self._user_key, self._item_key, self._salt = subkey(key, b"user"), subkey(key, b"item"), nonce
+        self._user_hash = blake2b(key=self._user_key, salt=nonce, digest_size=USER_BYTES)
+        self._item_hash = blake2b(key=self._item_key, salt=nonce, digest_size=_ITEM_BYTES)
+
+    def of_user(self, event: Event) -> bytes:
+        """Those of an event's user.  Raises `BadRecord` if it names none."""
+        if event.user is None:
+            raise BadRecord(NO_USER)
+        return _digest(self._user_hash, event.user)
+
+    def of_item(self, item: str) -> bytes:
+        """Those of an item."""
+        return _digest(self._item_hash, item)
+
+    def of_users(self, names: Iterable[str]) -> NDArray[np.uint64]:
+        """Those of many users, little-endian, of shape (users, 2)."""
+        return self._of(self._user_key, names, USER_BYTES // 8)
+
+    def of_items(self, items: Iterable[str]) -> NDArray[np.uint64]:
+        """Those of many items, little-endian, of shape (items,)."""
+        return self._of(self._item_key, items, _ITEM_BYTES // 8)[:, 0]
+
+    def _of(self, key: bytes, names: Iterable[str], words: int) -> NDArray[np.uint64]:
+        texts = [name.encode() for name in names]
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        found = np.empty((len(texts), words), "<u8")
+        keyed, salt, text = (np.frombuffer(each, np.uint8) for each in (key, self._salt, b"".join(texts)))
+        text_digests(keyed, salt, text, ends, found)
+        return found
+
+
 class UserBound:
     """The privacy unit is one user: over the whole epoch, their first `items_per_user` distinct items, each once.
 
     Where it is one user on one day, `forget` is called between two days, and all of this holds for each day.
 
     What is admitted of a user's events depends on that user's events alone: nothing is shared between users, and
-    nothing is forgotten.  Users are kept as 128 bits, and their items as 64 bits, of keyed BLAKE2b.  Two users whose
-    bits agree would be taken for one; `calibration.coupling_delta` charges that.  Two items of one user whose bits
-    agree would be taken for one too, which decides nothing about anybody else.
+    nothing is forgotten.  Users and items are known by their `UserBits`.
 
-    `key` is the noise key and `nonce` the epoch's, so that the bits tell nothing without the key and differ between
-    epochs.  `pairs` are those of an earlier instance.  `cap_share`: remember the first item of a user that does not
-    count, too, so that `over` counts every user once, and only then.
+    `key` is the noise key and `nonce` the epoch's.  `pairs` are those of an earlier instance.  `cap_share`: remember
+    the first item of a user that does not count, too, so that `over` counts every user once, and only then.
     """
 
     def __init__(
@@ -111,8 +152,7 @@ class UserBound:
         self.units = self.over = 0
         self._most_held = (items_per_user + cap_share) * _ITEM_BYTES
         self.pairs = bytearray()
-        self._user_hash = blake2b(key=subkey(key, b"user"), salt=nonce, digest_size=USER_BYTES)
-        self._item_hash = blake2b(key=subkey(key, b"item"), salt=nonce, digest_size=_ITEM_BYTES)
+        self._bits = UserBits(key, nonce)
         self._held: dict[bytes, bytes] = {}  # the bits of a user's items, one after the other
         for start in range(0, len(pairs), PAIR_BYTES):
             user = bytes(pairs[start : start + USER_BYTES])
@@ -126,22 +166,13 @@ class UserBound:
         >>> [bound.admit(Event(items, "u")) for items in (["b", "b"], ["a", "b"], ["c"])]
         [['b'], ['a'], []]
         """
-        return self.admit_items(self.bits_of_user(event), event.items)
-
-    def bits_of_user(self, event: Event) -> bytes:
-        """By what the user of an event is known.  Raises `BadRecord` if it names none."""
-        if event.user is None:
-            raise BadRecord(_NO_USER)
-        return _digest(self._user_hash, event.user)
-
-    def admit_items(self, user: bytes, items: Iterable[str]) -> list[str]:
-        """What `admit` gives for an event of the user with these bits."""
+        user = self._bits.of_user(event)
         held = self._held.get(user, b"")
         admitted, before = [], len(held)
-        for item in items:
+        for item in event.items:
             if len(held) == self._most_held:
                 break
-            bits = _digest(self._item_hash, item)
+            bits = self._bits.of_item(item)
             if bits in held:  # also across the border of two of them, which is as unlikely as that two agree
                 continue
             held += bits
@@ -158,7 +189,7 @@ class UserBound:
     def admit_all(self, events: Sequence[Event]) -> list[str]:
         """See `Bound.admit_all`."""
         if any(event.user is None for event in events):
-            raise BadRecord(_NO_USER)
+            raise BadRecord(NO_USER)
         return [item for event in events for item in self.admit(event)]
 
     def forget(self) -> None:

@@ -67,7 +67,8 @@ class Spark:
     """An `Engine`: the Spark session of this process, or one that is started before the first charge.
 
     It is on all cores of this machine, unless `spark-submit` or `spark-defaults.conf` say otherwise.
-    `java` are options of its Java process here, before those of `spark.driver.extraJavaOptions`.
+    `java` are options of its Java processes, here and on executors, before those of `spark.driver.extraJavaOptions` and
+    `spark.executor.extraJavaOptions`.
     """
 
     def __init__(self, java: str = "") -> None:
@@ -89,7 +90,8 @@ class Spark:
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         builder = SparkSession.builder.appName("stream_dp")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        for name, value in {**_SETTINGS, "spark.driver.defaultJavaOptions": self._java}.items():
+        java = {f"spark.{each}.defaultJavaOptions": self._java for each in ("driver", "executor")}
+        for name, value in {**_SETTINGS, **java}.items():
             builder = builder.config(name, value)
         try:
             session = builder.getOrCreate()

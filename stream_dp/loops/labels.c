@@ -190,8 +190,8 @@ int64_t place_rows(const Argument *a)
     return 0;
 }
 
-/* Keyed BLAKE2b with digests of 16 bytes (RFC 7693, sequential): what hashlib gives, without an object for each text. */
-enum { BLOCK = 128, DIGEST_BYTES = 16 };
+/* Keyed BLAKE2b (RFC 7693, sequential): what hashlib gives, without an object for each text. */
+enum { BLOCK = 128, SALT_BYTES = 16 };
 
 static const uint64_t IV[8] = {
     0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
@@ -246,29 +246,32 @@ static void compress(uint64_t *state, const uint8_t *block, int64_t size, uint64
         state[i] ^= v[i] ^ v[i + 8];
 }
 
-/* key, text, ends; found (texts, 2): the digest of each text.  The block of the key is the same for all of them. */
-int64_t label_digests(const Argument *a)
+/* key, salt, text, ends; found (texts, words): the digest of each text, of one or two words.  The block of the key is the
+   same for all of them. */
+int64_t text_digests(const Argument *a)
 {
-    const uint8_t *key = a[0].data, *text = a[1].data;
-    const int64_t *ends = a[2].data;
-    uint64_t *found = a[3].data, after_key[8], alone[8];
-    int64_t key_bytes = a[0].shape[0], texts = a[2].shape[0], begin = 0;
-    FIT(0 < key_bytes && key_bytes <= 64 && a[3].shape[0] == texts && a[3].shape[1] == 2);
+    const uint8_t *key = a[0].data, *salt = a[1].data, *text = a[2].data;
+    const int64_t *ends = a[3].data;
+    uint64_t *found = a[4].data, after_key[8], alone[8];
+    int64_t key_bytes = a[0].shape[0], texts = a[3].shape[0], words = a[4].shape[1], begin = 0;
+    FIT(0 < key_bytes && key_bytes <= 64 && a[1].shape[0] == SALT_BYTES);
+    FIT(a[4].shape[0] == texts && (words == 1 || words == 2));
     memcpy(after_key, IV, sizeof IV);
-    after_key[0] ^= 0x01010000 ^ (uint64_t)key_bytes << 8 ^ DIGEST_BYTES;
+    after_key[0] ^= 0x01010000 ^ (uint64_t)key_bytes << 8 ^ (uint64_t)words * 8;
+    for (int64_t j = 0; j < SALT_BYTES; j++)
+        after_key[4 + (j >> 3)] ^= (uint64_t)salt[j] << 8 * (j & 7);
     memcpy(alone, after_key, sizeof IV);
     compress(after_key, key, key_bytes, BLOCK, false);
     compress(alone, key, key_bytes, BLOCK, true);
     for (int64_t i = 0; i < texts; i++) {
         uint64_t state[8];
-        FIT(begin <= ends[i] && ends[i] <= a[1].shape[0]);
+        FIT(begin <= ends[i] && ends[i] <= a[2].shape[0]);
         memcpy(state, begin == ends[i] ? alone : after_key, sizeof state);
         for (int64_t at = begin; at < ends[i]; at += BLOCK) {
             int64_t size = SMALLER(BLOCK, ends[i] - at);
             compress(state, text + at, size, (uint64_t)(BLOCK + at + size - begin), at + size == ends[i]);
         }
-        found[2 * i] = state[0];
-        found[2 * i + 1] = state[1];
+        memcpy(found + words * i, state, (size_t)words * sizeof *state);
         begin = ends[i];
     }
     return 0;

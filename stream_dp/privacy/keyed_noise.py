@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
-from stream_dp.loops import label_digests
+from stream_dp.loops import text_digests
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 
 NOISE_VERSION = 1
@@ -45,6 +45,7 @@ That is a million labels in eighteen thousand million rounds.  What else it mean
 _WORD = np.dtype("<u8")
 _PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
 _BLOCK_BYTES = 16
+_NO_SALT = np.zeros(16, np.uint8)
 _LENGTH, _PLACE, _PLACE_OF_PART = Struct("<I"), Struct("<QQ"), Struct("<Q32s")
 _FEW = 16  # labels that are looked up one by one
 _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
@@ -94,7 +95,7 @@ class KeyedNoise:
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
         found = np.empty((len(ends), 2), np.uint64)
-        label_digests(np.frombuffer(self._id_key, np.uint8), text, ends, found)
+        text_digests(np.frombuffer(self._id_key, np.uint8), _NO_SALT, text, ends, found)
         return found
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:

@@ -212,14 +212,11 @@ class EngineEpoch:
         reading = ReadUserTasks(*begun, f"users-{last}", self.schemas)
         read = self._read(reading)
         known = self.state.pairs if day == self.epoch.day_of(self.state.closed) else []  # users begin anew
-        files, admitted, joined = (
-            [each.labels for each in read if each.labels],
-            f"admitted-{last}",
-            len(known) >= MOST_FILES,
-        )
-        bound = BoundTasks(self._work, files, known, admitted, f"pairs-{last}", joined)
+        files = [task for task, each in enumerate(read) if each.labels]
+        admitted, joined = f"admitted-{last}", len(known) >= MOST_FILES
+        bound = BoundTasks(reading, files, known, admitted, f"pairs-{last}", joined)
         self._answers(bound, BUCKETS, Found)
-        counted = self._answers(CountUserTasks(reading, admitted, f"turn-{last}"), len(tasks), Counted)
+        counted = self._answers(CountUserTasks(reading, files, admitted, f"turn-{last}"), len(tasks), Counted)
         return with_heads(read, counted), [*([] if joined else known), f"pairs-{last}"]
 
     def _read(self, tasks: CountTasks) -> list[Counted]:

@@ -7,6 +7,7 @@ what they share are files in the engine's folder.
 Spark need not be installed to import this.
 """
 
+import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,6 +124,7 @@ def _process(settings: Settings, nonce: bytes, folder: Path) -> Process:
     if (nonce, folder) not in _ours:
         close_process()
         _ours[nonce, folder] = Process(settings, nonce, folder)
+        gc.freeze()  # Spark collects garbage after each task, and looks at all that has been imported
     return _ours[nonce, folder]
 
 

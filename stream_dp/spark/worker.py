@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 _REDIS_SECONDS = 30.0
 _WAIT_MILLISECONDS, _EPOCHS_SECONDS = 500, 2.0
 _TASKS_A_CORE = 2
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java hands on what Python counts, and starts sooner so
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java hands on what Python counts, and starts sooner so
 
 
 class SparkWorker:
@@ -58,7 +58,7 @@ class SparkWorker:
                 'the stream\'s worker reads all events itself: set engine = "spark", for it too'
             )
         self.settings, self._folder = settings, folder
-        self._spark = spark or Spark(_JAVA)
+        self._spark = spark or Spark(JAVA)
         self._stopping = asyncio.Event()
         self._redis = redis_client(settings.redis_address, socket_timeout=_REDIS_SECONDS)
         self._lease = Lease(self._redis, f"{settings.stream}/spark")

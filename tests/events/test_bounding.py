@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dp.counters.calibration import calibrate, coupling_delta
-from stream_dp.events.bounding import PAIR_BYTES, EventBound, UserBound
+from stream_dp.events.bounding import PAIR_BYTES, EventBound, UserBits, UserBound
 from stream_dp.events.event import BadRecord, Event
 from tests import naive
 from tests.strategies import labels
@@ -134,3 +134,10 @@ def test_a_user_of_four_items_takes_less_than_400_bytes() -> None:
         tracemalloc.stop()
     assert len(bound.pairs) == users * 4 * 24
     assert memory / users < 400
+
+
+@given(st.lists(st.text(max_size=300), max_size=6), st.binary(min_size=16, max_size=16))
+def test_bits_of_many_are_those_of_each(names: list[str], nonce: bytes) -> None:
+    bits = UserBits(KEY, nonce)
+    assert bits.of_users(names).tobytes() == b"".join(bits.of_user(Event([], name)) for name in names)
+    assert bits.of_items(names).tobytes() == b"".join(map(bits.of_item, names))

@@ -4,13 +4,15 @@ Tasks run in this process; tests/apache_spark runs them on Spark.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dp.config.days import days_of
 from stream_dp.config.settings import Settings, SettingsError
@@ -215,8 +217,8 @@ def test_the_order_in_which_users_are_bounded_shows(
 ) -> None:
     """A broken control: partition by partition, and not round by round."""
 
-    def by_partition(rows: Iterable[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
-        return sorted(rows, key=lambda row: (row[1], row[0]))
+    def by_partition(turns: NDArray[np.uint64]) -> NDArray[np.int64]:
+        return np.argsort(turns << np.uint64(32) | turns >> np.uint64(32), kind="stable")
 
     monkeypatch.setattr(user_tasks, "in_order", by_partition)
     feed(stream, 1, 3 * APART)

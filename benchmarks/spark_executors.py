@@ -1,0 +1,115 @@
+"""Whether more executors cost more: the processor time of an event on one, two and four of them.
+
+`python -m benchmarks spark_executors` counts one backlog again and again on a standalone cluster on loopback.  The
+broker and the driver have one processor, and all executors share another one, so what changes is how many there are.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measure import family, processor_seconds
+from benchmarks.spark_stream import UNITS, backlog, engine_of, session_on
+from stream_dp.config.settings import Settings
+from stream_dp.dev.servers import embedded
+from tests.apache_kafka.server import apache_kafka
+from tests.apache_spark.cluster import Cluster
+
+EXECUTORS = 1, 2, 4
+
+
+def main(console: Console) -> None:
+    """Print what an event took on executors, for each unit and each number of them."""
+    ours, theirs = sorted(os.sched_getaffinity(0))[:2]
+    table = Table(
+        "unit",
+        "executors",
+        "events",
+        "events/s",
+        "us of executors' processor an event",
+        title="All executors share one processor; broker and driver have another one",
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _on_processor(ours),
+        embedded(Path(folder)) as servers,
+        apache_kafka(Path(folder) / "apache") as kafka,
+    ):
+        streams = {unit: backlog(kafka, servers.redis_url, unit, users) for unit, users in UNITS.items()}
+        for executors in EXECUTORS:
+            with (
+                _cluster(Path(folder) / f"{executors}", executors, theirs) as cluster,
+                ProcessPoolExecutor(1, get_context("spawn")) as driver,  # Java knows one cluster for good
+            ):
+                workers = [process.pid for name, process in cluster.processes.items() if name != "master"]
+                place = cluster.master, cluster.environment, workers
+                taken = driver.submit(_counted, streams, *place).result()
+                for unit, (events, seconds, used) in taken.items():
+                    table.add_row(
+                        unit,
+                        f"{executors}",
+                        f"{events:,}",
+                        f"{events / seconds:,.0f}",
+                        f"{used / events * 1e6:.2f}",
+                    )
+    console.print(table)
+
+
+@contextmanager
+def _on_processor(which: int) -> Iterator[None]:
+    """What is started meanwhile runs on this processor alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {which})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _cluster(folder: Path, executors: int, processor: int) -> Iterator[Cluster]:
+    with Cluster(folder) as cluster:
+        cluster.environment["PYTHONPATH"] = str(Path.cwd())
+        cluster.start_master()
+        with _on_processor(processor):
+            for number in range(executors):
+                cluster.start_worker(f"worker {number}")
+        yield cluster
+
+
+def _counted(
+    streams: Mapping[str, Settings], master: str, environment: Mapping[str, str], workers: Sequence[int]
+) -> dict[str, tuple[int, float, float]]:
+    """How many events each stream has, and for how many seconds the clock and the executors' processor ran."""
+    os.environ.update(environment)
+    session = session_on(master)
+    while any(len(family(each)) == 1 for each in workers):
+        sleep(0.1)
+    taken = {unit: _of_stream(stream, session, workers) for unit, stream in streams.items()}
+    session.stop()
+    return taken
+
+
+def _of_stream(stream: Settings, session: Any, workers: Sequence[int]) -> tuple[int, float, float]:
+    for _ in range(2):  # the first time starts the processes of Python
+        with tempfile.TemporaryDirectory() as folder:
+            engine, _ = engine_of(stream, session, len(workers), Path(folder))
+            began, processor, events = perf_counter(), _processor(workers), 0
+            while (records := engine.turn()) is not None:
+                events += records
+            taken = events, perf_counter() - began, _processor(workers) - processor
+    return taken
+
+
+def _processor(workers: Sequence[int]) -> float:
+    """The processor time so far of the executors that workers have started, and of what these have."""
+    return sum(processor_seconds(each) for pid in workers for each in family(pid)[1:])
