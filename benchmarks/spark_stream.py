@@ -47,6 +47,7 @@ _ITEMS_PER_USER = 8
 
 def main(console: Console) -> None:
     """Print what the turns of a backlog took on Apache Kafka, and a turn whose test is over millions of labels."""
+    _memory_of_a_test(console)  # before Arrow has had more
     with (
         tempfile.TemporaryDirectory() as folder,
         embedded(Path(folder)) as servers,
@@ -59,7 +60,6 @@ def main(console: Console) -> None:
             state.mkdir(mode=0o700)
             _turns(console, stream, session, state)
         session.stop()
-        _memory_of_a_test(console)
 
 
 def backlog(kafka: str, redis_url: str, unit: str, users: int) -> Settings:
