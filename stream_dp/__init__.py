@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from stream_dp.local.ledger import Ledger
     from stream_dp.local.one_shot import Answer, histogram, label_votes, set_union, top_k
     from stream_dp.notebook.live import watch
-    from stream_dp.notebook.what_if import what_if
     from stream_dp.releases.history import history
     from stream_dp.releases.lookup import release_at
     from stream_dp.releases.smoothing import Smoother
@@ -69,7 +68,6 @@ __all__ = [
     "subscribe",
     "top_k",
     "watch",
-    "what_if",
 ]
 
 _HOMES = {
@@ -86,7 +84,6 @@ _HOMES = {
     "local.ledger": ("Ledger",),
     "local.one_shot": ("Answer", "histogram", "label_votes", "set_union", "top_k"),
     "notebook.live": ("watch",),
-    "notebook.what_if": ("what_if",),
     "releases.smoothing": ("Smoother",),
     "releases.history": ("history",),
     "releases.lookup": ("release_at",),

@@ -53,7 +53,7 @@ SMOKES = [
     Smoke("worker", CALIBRATE, "epsilon", "import stream_dp.workers.histogram"),
     Smoke("jobs", COUNT, '"tea"'),
     Smoke("demo", "demo --rounds 300 --json --no-dashboard --folder demo", "300"),
-    Smoke("notebook", program="import stream_dp.notebook.what_if, stream_dp; stream_dp.watch"),
+    Smoke("notebook", program="import stream_dp; stream_dp.watch"),
     Smoke("all", CALIBRATE, "epsilon"),
 ]
 

@@ -146,7 +146,7 @@ assert missing == {
     ("Smoother", "estimates]'"), ("Window", "estimates]'"),
     *((name, "local]'") for name in ("Answer", "Calibration", "Histogram", "HorizonReached", "KeyFileRefused")),
     ("Ledger", "local]'"),
-    ("watch", "notebook]'"), ("what_if", "notebook]'"),
+    ("watch", "notebook]'"),
     *((name, "local]'") for name in ("calibrate", "histogram", "history", "label_votes", "results", "run")),
     *((name, "local]'") for name in ("set_union", "top_k")),
 }, missing

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Coroutine, MutableMapping, Sequence
+from concurrent.futures import Future
+from functools import cache
 from html import escape
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import anywidget
 import orjson
+import traitlets
 from starlette.concurrency import run_in_threadpool
 
 from stream_dp.config.connections import Kafka, kafka_options
-from stream_dp.dashboard.app import STATIC, Dashboard
+from stream_dp.dashboard.app import Dashboard
 from stream_dp.dashboard.board import Board
 from stream_dp.dashboard.reader import Reader
-from stream_dp.notebook.page import document
-from stream_dp.notebook.widget import PageWidget, beside
+from stream_dp.notebook.page import OWN, document
 from stream_dp.releases.estimates.intervals import whole_intervals
 from stream_dp.releases.history import history
 from stream_dp.releases.release import Release
@@ -56,17 +61,36 @@ def watch(
     return LiveChart(kafka, stream, query, height)
 
 
-class LiveChart(PageWidget):
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop that answers for all widgets of this kernel, in a thread beside that of the cells."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="stream-dp-widgets", daemon=True).start()
+    return loop
+
+
+def _beside(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Have this done in the thread of the widgets."""
+    return asyncio.run_coroutine_threadsafe(work, _loop())
+
+
+class LiveChart(anywidget.AnyWidget):
     """What `watch` returns: display it.  `release` is the newest one, `history` how counts grew."""
+
+    _esm = OWN / "widget.js"
+    page = traitlets.Unicode().tag(sync=True)
+    title = traitlets.Unicode().tag(sync=True)
+    height = traitlets.Int(720).tag(sync=True)
 
     def __init__(self, kafka: Kafka, stream: str, query: list[tuple[str, str]], height: int) -> None:
         self._stream = kafka, stream
         self._dashboard = Dashboard(Reader(kafka, f"{stream}.releases", f"{stream}.results", Board()))
         self._app = self._dashboard.app()
         self._is_open = True
-        super().__init__(document(STATIC / "index.html", query), f"Live chart of {stream}", height)
+        super().__init__(page=document(query), title=f"Live chart of {stream}", height=height)
+        self.on_msg(self._asked)
         self._dashboard.reader.start()
-        beside(self._dashboard.frames.follow())
+        _beside(self._dashboard.frames.follow())
 
     @property
     def release(self) -> Release | None:
@@ -84,7 +108,7 @@ class LiveChart(PageWidget):
         """Leave the broker; the picture goes."""
         if self._is_open:
             self._is_open = False
-            beside(self._leave()).result()
+            _beside(self._leave()).result()
         super().close()
 
     def __del__(self) -> None:
@@ -94,7 +118,16 @@ class LiveChart(PageWidget):
         self._dashboard.frames.close()
         await run_in_threadpool(self._dashboard.reader.stop)
 
-    async def answer(self, question: str) -> tuple[int, str]:
+    def _asked(self, _: object, message: object, __: object) -> None:
+        match message:
+            case {"view": str(view), "number": int(number), "question": str(question)}:
+                _beside(self._reply(view, number, question))
+
+    async def _reply(self, view: str, number: int, question: str) -> None:
+        status, body = await self._answer(question)
+        self.send({"view": view, "number": number, "status": status, "body": body})
+
+    async def _answer(self, question: str) -> tuple[int, str]:
         """Answer as the dashboard's server does; `frame?seen=N` is the next event of its stream after number N."""
         asked = urlsplit(question)
         if asked.path == "frame":

@@ -1,4 +1,4 @@
-"""A page with its scripts and styles as one document, for a frame that cannot load anything.
+"""The dashboard's page with its scripts and styles as one document, for a frame that cannot load anything.
 
 The scripts stay modules: each is a data URL under a bare name, because a module in a data URL cannot name another one
 relative to itself.
@@ -23,18 +23,17 @@ _SCRIPT = re.compile(r'<script src="([^"]+)" type="module"></script>')
 _IMPORT = re.compile(r'((?:from|import) )"\./([^"]+)"')
 
 
-def document(page: Path, query: list[tuple[str, str]] | None = None) -> str:
-    """The HTML of `page` with everything that it loads; `query` is what its address would ask for.
+def document(query: list[tuple[str, str]] | None = None) -> str:
+    """The page as HTML with everything that it loads; `query` is what its address would ask for.
 
-    Files are looked for beside the page and in the dashboard's folder; `kernel.js` stands for `server.js` there.
+    `kernel.js` stands for `server.js` there.
     """
-    html = page.read_text()
-    places = [page.parent, STATIC]
-    html = _STYLE.sub(lambda link: f"<style>{_found(link[1], places).read_text()}</style>", html)
+    html = (STATIC / "index.html").read_text()
+    html = _STYLE.sub(lambda link: f"<style>{(STATIC / link[1]).read_text()}</style>", html)
     main = _SCRIPT.search(html)
-    assert main is not None, page
+    assert main is not None
     modules: dict[str, str] = {}
-    _collect(main[1], places, modules)
+    _collect(main[1], modules)
     imports = {f"page/{name}": _data_url(text) for name, text in modules.items()}
     scripts = (
         f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
@@ -47,21 +46,15 @@ def document(page: Path, query: list[tuple[str, str]] | None = None) -> str:
     return html.replace("<head>", f"<head>{policy}")
 
 
-def _collect(name: str, places: list[Path], modules: dict[str, str]) -> None:
+def _collect(name: str, modules: dict[str, str]) -> None:
     """Add a module and all that it imports."""
     if name in modules:
         return
-    text = _found(name, places).read_text()
+    text = (OWN / "kernel.js" if name == "server.js" else STATIC / name).read_text()
     modules[name] = _IMPORT.sub(r'\1"page/\2"', text)
     for found in _IMPORT.finditer(text):
-        _collect(found[2], places, modules)
+        _collect(found[2], modules)
 
 
 def _data_url(script: str) -> str:
     return f"data:text/javascript;base64,{b64encode(script.encode()).decode()}"
-
-
-def _found(name: str, places: list[Path]) -> Path:
-    if name == "server.js":
-        return OWN / "kernel.js"
-    return next(file for place in places if (file := place / name).is_file())

@@ -1,6 +1,6 @@
 """What counters let people see at one guarantee, side by side, and what the survey's statement would.
 
-This is what `calibrate`, `preview`, `plan`, `connect`, `check` and the notebook's what_if share: which counters are
+This is what `calibrate`, `preview`, `plan`, `connect`, and `check` share: which counters are
 meant, for how many rounds each is calibrated, why some refuse, and what the others let people see.
 
 The survey is that of Rogers (2023), Theorem 11: the Binary Mechanism with one threshold for all rounds, converted

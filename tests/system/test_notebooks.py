@@ -21,7 +21,7 @@ def outputs(notebook: Any) -> list[tuple[str, list[str]]]:
     ]
 
 
-WITH_WIDGETS = ("analysts", "board")
+WITH_WIDGETS = ("analysts",)
 
 
 def test_there_are_those_that_the_documents_name() -> None:
