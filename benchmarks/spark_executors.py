@@ -2,16 +2,20 @@
 
 `python -m benchmarks spark_executors` counts one backlog again and again on a standalone cluster on loopback.  The
 broker and the driver have one processor, and all executors share another one, so what changes is how many there are.
+Processes that take turns on a processor lose what is in its caches: what that costs shows where as many of them decode
+and count events without Spark.
 """
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter, sleep
+from statistics import mean
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 from rich.console import Console
@@ -21,10 +25,13 @@ from benchmarks.measure import family, processor_seconds
 from benchmarks.spark_stream import UNITS, backlog, engine_of, session_on
 from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
+from stream_dp.events.mapping.decoder import decoder_of
+from stream_dp.events.records import Records
 from tests.apache_kafka.server import apache_kafka
 from tests.apache_spark.cluster import Cluster
 
 EXECUTORS = 1, 2, 4
+_ALONE, _TIMES = 200_000, 3  # events of a process, about as many as a task has, and how often it decodes them
 
 
 def main(console: Console) -> None:
@@ -36,6 +43,7 @@ def main(console: Console) -> None:
         "events",
         "events/s",
         "us of executors' processor an event",
+        "us without Spark, of as many processes",
         title="All executors share one processor; broker and driver have another one",
     )
     with (
@@ -53,6 +61,7 @@ def main(console: Console) -> None:
                 workers = [process.pid for name, process in cluster.processes.items() if name != "master"]
                 place = cluster.master, cluster.environment, workers
                 taken = driver.submit(_counted, streams, *place).result()
+                alone = _without_spark(executors, theirs)
                 for unit, (events, seconds, used) in taken.items():
                     table.add_row(
                         unit,
@@ -60,6 +69,7 @@ def main(console: Console) -> None:
                         f"{events:,}",
                         f"{events / seconds:,.0f}",
                         f"{used / events * 1e6:.2f}",
+                        f"{alone * 1e6:.2f}",
                     )
     console.print(table)
 
@@ -113,3 +123,23 @@ def _of_stream(stream: Settings, session: Any, workers: Sequence[int]) -> tuple[
 def _processor(workers: Sequence[int]) -> float:
     """The processor time so far of the executors that workers have started, and of what these have."""
     return sum(processor_seconds(each) for pid in workers for each in family(pid)[1:])
+
+
+def _without_spark(processes: int, processor: int) -> float:
+    """Seconds of the processor that an event takes, the mean of so many processes that share it."""
+    with _on_processor(processor), get_context("spawn").Pool(processes) as pool:
+        pool.map(_decode, range(processes), chunksize=1)  # which starts them all
+        return mean(pool.map(_decode, range(processes), chunksize=1))
+
+
+def _decode(seed: int) -> float:
+    decode, values = decoder_of(None), [_event(seed * _ALONE + number) for number in range(_ALONE)]
+    records = Records(0, range(_ALONE), [0] * _ALONE, [None] * _ALONE, values)
+    began = process_time()
+    for _ in range(_TIMES):
+        sorted(Counter(item for event in decode.all(records) for item in event.items))
+    return (process_time() - began) / (_ALONE * _TIMES)
+
+
+def _event(number: int) -> bytes:
+    return b'{"items":["label %d","label %d"]}' % (2 * number, 2 * number + 1)
