@@ -4,14 +4,17 @@ import gc
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import second_tries, stacks
-from tests.apache_kafka.server import KafkaUnavailableError, jars
+from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka, jars
 from tests.kafka_connect.worker import parts
 from tests.real_events import REAL_EVENTS
 from tests.schema_registry.server import unpacked
@@ -27,6 +30,10 @@ settings.load_profile("tests")
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 SYSTEM = Path(__file__).parent / "system"
+SHARED_KAFKA = "apache_kafka"
+"""Where a process of tests finds the address of the Apache Kafka that it shares, in xdist's `workerinput`."""
+
+_SHARED = pytest.StashKey[tuple[ExitStack, str]]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,6 +91,24 @@ def pytest_configure(config: pytest.Config) -> None:
             unpacked()
         except KafkaUnavailableError as error:
             raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give all processes of tests one Apache Kafka: Java is slow at first, and would be so in each of eight."""
+    stash = node.config.stash
+    if node.config.getoption("kafka") == "apache":
+        if _SHARED not in stash:
+            stack = ExitStack()
+            folder = stack.enter_context(TemporaryDirectory(prefix="apache-kafka-"))
+            stash[_SHARED] = stack, stack.enter_context(apache_kafka(Path(folder) / "node"))
+        _, node.workerinput[SHARED_KAFKA] = stash[_SHARED]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop it."""
+    if _SHARED in config.stash:
+        config.stash[_SHARED][0].close()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -13,6 +13,7 @@ from stream_dp.dev import redis_server
 from stream_dp.dev.servers import BrokerProcess, Servers, embedded, start_broker
 from stream_dp.kafka import clients
 from tests.apache_kafka.server import Broker, apache_kafka, free_ports
+from tests.conftest import SHARED_KAFKA
 from tests.schema_registry.server import Registry
 from tests.system.broker_clients import delete_topics_of, leave
 from tests.system.partitioned import PARTITIONS
@@ -71,14 +72,19 @@ def patient_clients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="session")
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """The broker that `--kafka` names and a Redis server, shared by all tests of the session."""
+    """The broker that `--kafka` names and a Redis server, shared by all tests of the session.
+
+    Apache Kafka is shared by those of other processes too.
+    """
     folder = tmp_path_factory.mktemp("servers")
     if request.config.getoption("kafka") == "embedded":
         with embedded(folder) as both:
             yield both
             leave(both.kafka)
     else:
-        with apache_kafka(folder / "kafka") as kafka, redis_server.running(folder / "redis") as redis:
+        shared = getattr(request.config, "workerinput", {}).get(SHARED_KAFKA)
+        own = nullcontext(shared) if shared else apache_kafka(folder / "kafka")
+        with own as kafka, redis_server.running(folder / "redis") as redis:
             yield Servers(kafka, redis.url)
             leave(kafka)
 
