@@ -17,6 +17,7 @@ is sent twice is the same twice.
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 import msgspec
@@ -203,8 +204,12 @@ class EngineEpoch:
         return sum(max(0, end - start_of(self.epoch, self.state.barrier, place)) for place, end in ends)
 
     def _counted(self, barriers: Sequence[Barrier], day: int) -> tuple[list[Counted], list[str]]:
-        """What tasks count of the rounds of a day, and what the files of users' pairs are called afterwards."""
-        tasks, last = dealt(len(barriers[-1].offsets), self._cores()), barriers[-1].number
+        """What tasks count of the rounds of a day, and what the files of users' pairs are called afterwards.
+
+        Files have names that no try before had: its tasks may go on when its engine has died, dealt in another way.
+        """
+        tasks = dealt(len(barriers[-1].offsets), self._cores())
+        last = f"{barriers[-1].number}-{token_hex(8)}"
         place = self.state.round, self.state.barrier, self.state.closed
         begun = self._work, tasks, *place, barriers, self.state.shown
         if self.epoch.guarantee.unit == "event":

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from stream_dp.epochs.journal import EpochJournal
 from stream_dp.events.dead_letter import DeadLetter
-from stream_dp.spark.engine import EngineEpoch
+from stream_dp.spark.engine import EngineEpoch, RunsTasks
 from stream_dp.spark.tasks import refusals_told
 from tests.system.streams import Stream
 
@@ -24,7 +24,13 @@ def in_this_process(tasks: Any, number: int) -> Iterator[bytes]:
 
 
 class Engines:
-    """Engines of one stream that follow each other, in one folder."""
+    """Engines of one stream that follow each other, in one folder.
+
+    `run` runs their tasks, and `cores` are how many there are.
+    """
+
+    run: RunsTasks = staticmethod(in_this_process)
+    cores = 2
 
     def __init__(self, stream: Stream, folder: Path) -> None:
         self.stream, self.folder = stream, folder
@@ -37,7 +43,7 @@ class Engines:
         opened = journal.last
         assert opened is not None
         if self._epoch is None or self._epoch.epoch.nonce != opened.epoch.nonce:
-            place = self.stream.key(), self.folder, in_this_process, lambda: 2, self.hand_on
+            place = self.stream.key(), self.folder, self.run, lambda: self.cores, self.hand_on
             self._epoch = EngineEpoch(self.stream.settings, opened, journal, *place)
         self._epoch.read_barriers()
         while self._epoch.turn() is not None:

@@ -32,7 +32,7 @@ from stream_dp.verification.rebuild import rebuild
 from tests.system.epoch_steps import lose_state
 from tests.system.example_events import some_events
 from tests.system.partitioned import PARTITIONS
-from tests.system.spark_engines import Engines
+from tests.system.spark_engines import Engines, in_this_process
 from tests.system.streams import Stream, ended, small_stream
 from tests.system.test_user_days import FIRST, HOUR, ZONE, open_for_all_days
 from tests.system.test_verify_commands import run
@@ -179,6 +179,33 @@ def _dying(step: Callable[..., Any], after: bool) -> Callable[..., Any]:
         raise Died
 
     return dies
+
+
+@pytest.mark.usefixtures("few_buckets")
+@pytest.mark.parametrize("unit", [CELLS, USERS], ids=["event", "user"])
+def test_tasks_that_outlive_their_engine_change_nothing(stream: Stream, engines: Engines) -> None:
+    """One on three cores dies, and its tasks go on until the next one, on two, has counted the same rounds."""
+    left = list[Any]()
+
+    def dies(tasks: Any, number: int) -> Iterator[bytes]:
+        left.append(tasks)
+        raise Died
+
+    def goes_on(tasks: Any, number: int) -> Iterator[bytes]:
+        yield from in_this_process(tasks, number)
+        if left:
+            list(in_this_process(left.pop(), 3))
+
+    feed(stream, 1, APART)
+    engines.run, engines.cores = dies, 3
+    with pytest.raises(Died):
+        engines.work()
+    engines.begin_again()
+    engines.run, engines.cores = goes_on, 2
+    engines.work()
+    assert not left
+    released(stream)
+    stream.check_releases()
 
 
 def test_an_engine_waits_for_the_next_barrier_at_the_broker(stream: Stream, engines: Engines) -> None:
