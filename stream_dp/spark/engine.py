@@ -105,6 +105,7 @@ class EngineEpoch:
         self._shown = self._files.texts(known.shown) if known.shown else []
         self._barriers = BarrierChain(barrier_key(key), settings.stream, known.barrier)
         self._waiting: list[Barrier] = []
+        self._file.remove_others(self.state)  # what tries have left that failed
         self._check_log()
 
     @property

@@ -208,6 +208,22 @@ def test_tasks_that_outlive_their_engine_change_nothing(stream: Stream, engines:
     stream.check_releases()
 
 
+@pytest.mark.usefixtures("few_buckets")
+@pytest.mark.parametrize("unit", [CELLS, USERS], ids=["event", "user"])
+def test_tries_that_fail_do_not_fill_the_folder(
+    stream: Stream, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed(stream, 1, APART - 1)
+    monkeypatch.setattr(EngineEpoch, "_send", _dying(EngineEpoch._send, after=False))
+    left = list[int]()
+    for _ in range(3):
+        with pytest.raises(Died):
+            engines.work()
+        engines.begin_again()
+        left.append(len(engines.files))
+    assert left == [left[0]] * 3
+
+
 def test_an_engine_waits_for_the_next_barrier_at_the_broker(stream: Stream, engines: Engines) -> None:
     feed(stream, 1, 1)
     end = log.offsets(stream.settings.kafka_address, stream.settings.barriers).end
