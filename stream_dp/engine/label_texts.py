@@ -16,6 +16,7 @@ from stream_dp.loops import (
     spell_following,
     spell_labels,
 )
+from stream_dp.loops.packing import packed
 
 CHUNK = 16
 """Every so many labels, one shares nothing with the one before."""
@@ -78,8 +79,7 @@ class LabelTexts(Sequence[str]):
 
     def extend(self, texts: Sequence[bytes]) -> None:
         """Append labels, each given as UTF-8."""
-        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        self.extend_packed(np.frombuffer(b"".join(texts), np.uint8), ends)
+        self.extend_packed(*packed(texts))
 
     def extend_packed(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         """Append labels whose UTF-8 stands one after the other in `text`, and ends at `ends`."""

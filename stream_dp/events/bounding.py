@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stream_dp.events.event import BadRecord, Event
 from stream_dp.loops import text_digests
+from stream_dp.loops.packing import packed
 from stream_dp.privacy.keyed_noise import subkey
 
 NO_USER = "the event names no user, and the privacy unit of this stream is the user"
@@ -120,11 +121,9 @@ class UserBits:
         return self._of(self._item_key, items, _ITEM_BYTES // 8)[:, 0]
 
     def _of(self, key: bytes, names: Iterable[str], words: int) -> NDArray[np.uint64]:
-        texts = [name.encode() for name in names]
-        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        found = np.empty((len(texts), words), "<u8")
-        keyed, salt, text = (np.frombuffer(each, np.uint8) for each in (key, self._salt, b"".join(texts)))
-        text_digests(keyed, salt, text, ends, found)
+        text, ends = packed([name.encode() for name in names])
+        found = np.empty((len(ends), words), "<u8")
+        text_digests(np.frombuffer(key, np.uint8), np.frombuffer(self._salt, np.uint8), text, ends, found)
         return found
 
 

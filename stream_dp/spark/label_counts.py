@@ -25,6 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
+from stream_dp.loops.packing import packed
 from stream_dp.privacy.keyed_noise import KeyedNoise, subkey
 
 BUCKET_BITS = 6
@@ -71,8 +72,7 @@ class LabelRun:
     def of(cls, counts: Mapping[str, int], noise: KeyedNoise) -> "LabelRun":
         """From counts by label."""
         texts = [label.encode() for label in counts]
-        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        text = np.frombuffer(b"".join(texts), np.uint8)
+        text, ends = packed(texts)
         ids = noise.packed_label_ids(text, ends) if texts else np.empty((0, 2), np.uint64)
         run = cls(ids, np.fromiter(counts.values(), np.int32, len(texts)), text, ends)
         return run.take(_by_id(ids))
