@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from struct import Struct
 
 import numpy as np
@@ -114,10 +115,14 @@ class KeyedNoise:
         Each label enters once, as UTF-8, with how often it was admitted, in the order of code points.
         """
         if len(admitted) <= _FEW and len(set(admitted)) == len(admitted) and isinstance(admitted, list):
-            framed = [*map(_framed_once, sorted(admitted))]  # most rounds of one event
+            framed: Iterable[bytes] = map(_framed_once, sorted(admitted))  # most rounds of one event
         else:
             counts = admitted if isinstance(admitted, Mapping) else Counter(admitted)
-            framed = [_framed(label, counts[label]) for label in sorted(counts)]
+            labels = sorted(counts)
+            texts = [label.encode() for label in labels]
+            sizes, times = map(len, texts), map(counts.__getitem__, labels)
+            columns = map(_LENGTH.pack, sizes), texts, map(_LENGTH.pack, times)
+            framed = chain.from_iterable(zip(*columns, strict=True))
         digest = self._part_hash.copy()
         digest.update(_PLACE.pack(round_number, partition) + b"".join(framed))
         return digest.digest()
@@ -170,14 +175,10 @@ class KeyedNoise:
                 yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(len(block), -1, 2)
 
 
-def _framed(label: str, times: int) -> bytes:
-    text = label.encode()
-    return _LENGTH.pack(len(text)) + text + _LENGTH.pack(times)
-
-
 @lru_cache(maxsize=1 << 14)
 def _framed_once(label: str) -> bytes:
-    return _framed(label, 1)
+    text = label.encode()
+    return _LENGTH.pack(len(text)) + text + _LENGTH.pack(1)
 
 
 def subkey(key: bytes, purpose: bytes) -> bytes:
