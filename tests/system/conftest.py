@@ -17,6 +17,7 @@ from tests.conftest import SHARED_KAFKA
 from tests.schema_registry.server import Registry
 from tests.system.broker_clients import delete_topics_of, leave
 from tests.system.partitioned import PARTITIONS
+from tests.system.soak import soaks
 from tests.system.streams import Stream, small_stream
 from tests.system.ticking import TICKS, MakeStream
 
@@ -39,7 +40,7 @@ BROKER_DECIDES = {
 """What `@pytest.mark.apache(...)` names: that which a broker decides, and on which the test's outcome depends.
 
 `make test-kafka` runs the tests that have the mark, `make test` all but those with `alone=True`: the embedded broker
-cannot do what they need.
+cannot do what they need.  `make soak` runs all of some files on either.
 """
 
 
@@ -51,7 +52,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mark = item.get_closest_marker("apache")
         if mark is not None and mark.args[0] not in BROKER_DECIDES:
             raise pytest.UsageError(f"{item.nodeid}: {mark.args[0]!r} is none of {', '.join(BROKER_DECIDES)}")
-        return mark is None if apache else mark is not None and mark.kwargs.get("alone", False)
+        if apache:
+            return mark is None and not soaks()
+        return mark is not None and mark.kwargs.get("alone", False)
 
     left_out = {item for item in items if item.path.is_relative_to(HERE) and is_left_out(item)}
     config.hook.pytest_deselected(items=list(left_out))

@@ -13,6 +13,11 @@ KILLS, BITS, RECORDS, SPARK_KILLS = (
 _IN_EVERY_RUN = {KILLS: 12, BITS: 150, RECORDS: 6_000, SPARK_KILLS: 5}
 
 
+def soaks() -> bool:
+    """Whether this is `make soak`, for which any of the numbers is set."""
+    return any(name in os.environ for name in _IN_EVERY_RUN)
+
+
 def kills() -> int:
     """How many workers the test that kills at random times kills."""
     return _number(KILLS)
