@@ -4,6 +4,7 @@ A user alone may give weight to t novel labels, for some t that the threshold mu
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -70,6 +71,7 @@ def tokens_at_no_cost(epsilon: float) -> int:
     return tokens
 
 
+@lru_cache(maxsize=1024)
 def analytic_gaussian_sigma(epsilon: float, delta: float) -> float:
     """The least sigma at which N(0, sigma^2) on an l2 sensitivity of 1 is (epsilon, delta)-DP (Balle and Wang 2018)."""
 

@@ -35,6 +35,7 @@ Source: the rounds of DP-SIPS (Swanberg, Desfontaines and Haney 2023), here with
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,7 @@ class TwoRounds(Policy):
         return sigma, second_threshold(sigma, delta, self.first[0], limit)
 
 
+@lru_cache(maxsize=1024)
 def second_threshold(sigma: float, delta: float, first_sigma: float, items_per_user: int) -> float:
     """The least T2 of the proof, for noise `sigma` after a round of noise `first_sigma`."""
     sizes = np.arange(1, items_per_user + 1)

@@ -56,6 +56,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, epsilon + largest_part * _SAFETY)
 
 
+@lru_cache(maxsize=4096)
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """Largest rho such that rho-zCDP implies (epsilon, delta)-DP by Canonne-Kamath-Steinke."""
     _check_epsilon(epsilon)

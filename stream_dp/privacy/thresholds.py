@@ -79,6 +79,7 @@ def sum_tail(sigma_squared: float, terms: int, x: int) -> float:
     return sum_tail_bounds(sigma_squared, terms, x)[1]
 
 
+@lru_cache(maxsize=1024)
 def sum_tail_threshold(sigma_squared: float, terms: int, tail: float) -> int:
     """Least count that a label must reach: 1 + min{ x : P(S >= x) <= tail }.
 
