@@ -25,7 +25,8 @@ PYTEST := .venv/bin/python -m pytest --numprocesses 8 --dist loadfile --no-loads
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
-ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/deploy tests/containers tests/kubernetes tests/apache_spark)
+ELSEWHERE := $(addprefix --ignore ,tests/system/browser tests/packaging tests/deploy tests/containers tests/kubernetes \
+	tests/apache_spark)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -101,7 +102,8 @@ package: install ## build the package, and try each extra in an environment of i
 release: install ## make a release, for you to push: commit, tag, package, digests and SBOM; make release VERSION=0.2.0
 	@.venv/bin/python deploy/release.py make '$(VERSION)'
 
-release-check: install ## make a release in a clone that is thrown away, and build it twice: the same bytes
+release-check: install ## run the tests of what people install; make a release in a clone, and build it twice: the same bytes
+	$(PYTEST) tests/packaging
 	@.venv/bin/python deploy/release.py rehearse
 
 audit-dependencies: install .venv/.installed-audit-dependencies ## ask PyPI for known vulnerabilities of what is installed, where it can be reached

@@ -35,6 +35,7 @@ OF_NO_FOLDER = {
     "apache_kafka": "starts a Kafka",
     "apache_spark": "runs what needs Java, on Apache Spark",
     "kafka_connect": "starts Kafka Connect",
+    "packaging": "what people install, and how a release is made",
     "schema_registry": "starts a schema registry",
 }
 """The folders of tests/ that stand for none of the package, and what is in them."""

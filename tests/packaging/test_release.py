@@ -20,7 +20,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from stream_dp import __version__
 from tests.package import PYTHONS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "release.py"
 WORKFLOWS = ROOT / ".github" / "workflows"
 KNOWN = runpy.run_path(str(SCRIPT))

@@ -14,7 +14,7 @@ import pytest
 
 from stream_dp.cli.catalogue import COMMANDS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CLIENT = {"kafka", "msgspec", "numpy", "zstandard"}
 WITHIN = {"cramjam", "crc32c", "lz4", "snappy", "typing_extensions", "cython_runtime"}
 """What those load by themselves, where it is there: kafka-python its codecs, numpy and msgspec parts of their own."""
