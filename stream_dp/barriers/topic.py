@@ -7,7 +7,7 @@ import msgspec
 from kafka.errors import InvalidConfigurationError
 
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import may_follow
+from stream_dp.engine.epoch_numbers import may_follow
 from stream_dp.events.barrier_chain import Barrier, is_at
 from stream_dp.events.hidden_offsets import reveal
 from stream_dp.events.rounds import TICKS

@@ -1,6 +1,5 @@
 """An epoch: one nonce, one append-only log, one guarantee.  Frozen when it opens, kept in every checkpoint."""
 
-from collections.abc import Collection
 from dataclasses import MISSING, dataclass, fields, replace
 from hashlib import blake2b
 from typing import Any
@@ -226,14 +225,6 @@ class Epoch:
     def noise(self, key: bytes) -> KeyedNoise:
         """The noise of this epoch under the noise key `key`."""
         return KeyedNoise(key, self.privacy["stream"], self.nonce)
-
-
-def may_follow(number: int, last: int, closed: Collection[int]) -> bool:
-    """Whether an epoch of this number may be opened after `last`, which is 0 where there is none.
-
-    Numbers leave none out, and an epoch is closed before the next one is opened.
-    """
-    return number == last + 1 and (last == 0 or last in closed)
 
 
 def frozen_settings(settings: Settings) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from stream_dp.barriers.key import barrier_key
 from stream_dp.barriers.topic import beginning_of
 from stream_dp.config.connections import Kafka
 from stream_dp.config.settings import Settings
-from stream_dp.engine.epoch import Epoch, EpochRefused, may_follow
+from stream_dp.engine.epoch import Epoch, EpochRefused
+from stream_dp.engine.epoch_numbers import may_follow
 from stream_dp.engine.known_labels import NOTHING_KNOWN, KnownLabels, cut, joined
 from stream_dp.events.hidden_offsets import Offsets, hide, reveal
 from stream_dp.events.record import Record
