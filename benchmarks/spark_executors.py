@@ -139,12 +139,11 @@ def _processor(workers: Sequence[int]) -> float:
 def _without_spark(processors: Sequence[int]) -> float:
     """Seconds of a processor that an event takes, the mean of processes that have these processors."""
     with get_context("spawn").Pool(len(processors)) as pool:
-        pool.map(_decode, enumerate(processors), chunksize=1)  # which starts them all
-        return mean(pool.map(_decode, enumerate(processors), chunksize=1))
+        pool.starmap(_decode, enumerate(processors), chunksize=1)  # which starts them all
+        return mean(pool.starmap(_decode, enumerate(processors), chunksize=1))
 
 
-def _decode(place: tuple[int, int]) -> float:
-    seed, processor = place
+def _decode(seed: int, processor: int) -> float:
     os.sched_setaffinity(0, {processor})
     decode, values = decoder_of(None), [_event(seed * _ALONE + number) for number in range(_ALONE)]
     records = Records(0, range(_ALONE), [0] * _ALONE, [None] * _ALONE, values)

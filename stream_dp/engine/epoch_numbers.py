@@ -1,4 +1,4 @@
-"""Numbers of epochs, for those who need nothing else of an epoch: what draws noise takes a second to load."""
+"""Numbers of epochs, for those who need nothing else of an epoch: what draws its noise takes long to load."""
 
 from collections.abc import Collection
 
