@@ -67,7 +67,6 @@ ONE_IDEA = {
     "stream_dp/store/checkpoints.py": "how a checkpoint is written and read, in one transaction each",
     "tests/batch/test_sequential_set_union.py": "the two unions that depend on the order of users",
     "tests/counters/test_blt.py": "the law of the noise of one counter",
-    "tests/system/test_jobs.py": "a job is answered once and charged once, whatever happens",
     "tests/system/test_neighbours.py": "what two logs that differ in one record have in common in public",
 }
 """The files of more lines that hold one idea all the same, and which."""
