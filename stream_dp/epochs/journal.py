@@ -172,9 +172,9 @@ class EpochJournal:
             self.append(KnownLabelsPart(epoch.nonce, number, len(pieces), piece), at)
 
     def append(self, entry: EpochEntry, at: int) -> None:
-        """Write `entry` with this time, wait until the broker has it, and read what the topic holds by now."""
-        append(self._kafka, self._topic, msgspec.json.encode(self._hidden(entry)), at)
-        self.read_on()
+        """Write `entry` with this time, wait until the broker has it, and read what the topic holds up to it."""
+        offset = append(self._kafka, self._topic, msgspec.json.encode(self._hidden(entry)), at)
+        self._read_up_to(offset + 1)
 
     def _hidden(self, entry: EpochEntry) -> EpochEntry:
         """The entry without the offsets of a derived topic in the clear."""
@@ -234,13 +234,17 @@ class EpochJournal:
 
     def read_on(self) -> None:
         """Read what has been appended since.  Raises `LogRefused`."""
-        offsets = log.offsets(self._kafka, self._topic)
-        for record in log.read(self._kafka, self._topic, max(self._read, offsets.first), offsets.end):
+        held = log.offsets(self._kafka, self._topic)
+        self._read = max(self._read, held.first)
+        self._read_up_to(held.end)
+
+    def _read_up_to(self, end: int) -> None:
+        for record in log.read(self._kafka, self._topic, self._read, end):
             why = self._take(record)
             if why is not None:
                 self.foreign[record.offset] = why
                 passed_over(self._topic, record.offset, why)
-        self._read = offsets.end
+        self._read = end
 
     def _take(self, record: Record) -> str | None:
         """Take note of a record; returns why it cannot be one of this stream's epochs, or None."""

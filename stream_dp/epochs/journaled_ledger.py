@@ -11,7 +11,7 @@ from stream_dp.config.connections import Kafka
 from stream_dp.config.times import clock
 from stream_dp.epochs.journal import append, check_journal
 from stream_dp.epochs.people import whoever
-from stream_dp.epochs.registry import Registry, ledger_topic
+from stream_dp.epochs.registry import Registry
 from stream_dp.kafka import log
 from stream_dp.privacy import composition
 from stream_dp.privacy.composition import Budget, Charge, Unit
@@ -21,13 +21,13 @@ from stream_dp.store.ledger_records import Marks, Query, check_same
 from stream_dp.store.pay_what_you_get import is_overdrawn
 
 
-def look(kafka: Kafka, redis: Redis, source: str) -> Ledger:
+def look(kafka: Kafka, redis: Redis, source: str, registry: Registry | None = None) -> Ledger:
     """The ledger of a source completed by its journal, where there is one; nothing is made or put back.
 
-    Raises `LedgerRefused`.
+    `registry`: as it was read just now, if it was.  Raises `LedgerRefused`.
     """
     ledger = Ledger(redis, source)
-    topic = ledger_topic(kafka, source)
+    topic = (registry or Registry(kafka)).ledger_of(source)
     if log.existing(kafka, topic):
         _read(kafka, topic, ledger, 0)
     return ledger
@@ -51,16 +51,22 @@ class JournaledLedger:
         source: str,
         create_topics: bool = True,
         unmetered: bool = False,
+        registry: Registry | None = None,
     ) -> None:
-        """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`."""
+        """Raises `LedgerRefused`, also where the journal's topic cannot serve; made only where `create_topics`.
+
+        `registry`: as it was read a while ago, if it was.  What it says of a source never changes, and what it does not
+        say is read before anything is written.
+        """
         self._ledger = Ledger(redis, source)
         self._kafka, self._create_topics, self._unmetered = kafka, create_topics, unmetered
-        self._open(Registry(kafka))
+        self._registry = registry or Registry(kafka)
+        self._open()
         self.current().put_back()
 
-    def _open(self, registry: Registry) -> None:
+    def _open(self) -> None:
         """Find the journal, and make it unless nobody has settled yet which topic it is."""
-        source = self._ledger.source
+        source, registry = self._ledger.source, self._registry
         self._topic, self._read = registry.ledger_of(source), 0
         self._is_settled = registry.unit_of(source) is not None
         if self._is_settled and self._create_topics:
@@ -73,10 +79,11 @@ class JournaledLedger:
 
     def _settle(self, unit: Unit, at: int | None) -> None:
         """Register the source, if nobody has meanwhile, before anything is written: see registry.py."""
-        registry, source = Registry(self._kafka), self._ledger.source
+        registry, source = self._registry, self._ledger.source
+        registry.read_on()
         if registry.unit_of(source) is None:
             registry.register("topic", source, source, unit, create_topics=self._create_topics, at=at)
-        self._open(registry)
+        self._open()
         self._read_on()
 
     def current(self) -> Ledger:

@@ -7,7 +7,7 @@ what everybody has seen.
 import logging
 
 from stream_dp.config.settings import Settings
-from stream_dp.epochs.published import Published, begin_after, published
+from stream_dp.epochs.published import Published, published
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import Checkpoint, StateDamaged
 
@@ -16,16 +16,18 @@ logger = logging.getLogger(__name__)
 _FIRST_LOOK, _LAST_LOOK = 16, 4096  # records
 
 
-def check_last_release(settings: Settings, checkpoint: Checkpoint, restored: Pipeline) -> None:
+def check_last_release(settings: Settings, checkpoint: Checkpoint, restored: Pipeline, begin: int) -> None:
     """Compare what `restored` gives for the round of its checkpoint with what the releases topic holds of it.
 
     Where that round was not released, or its release is not there any more, only the labels of the last release before
-    it can be compared: the state must know them.  Raises `StateDamaged`, and `LogRefused` as `published` does.
+    it can be compared: the state must know them.  `begin`: see `begin_after`.
+
+    Raises `StateDamaged`, and `LogRefused` as `published` does.
     """
     round_number, labels = checkpoint.state.round, checkpoint.state.labels
     if not round_number:
         return
-    found = _last_published(settings, checkpoint)
+    found = _last_published(settings, checkpoint, begin)
     if found and found[0].release.round == round_number:
         values = restored.last_release(found[0].release.previous)
         if any(
@@ -52,13 +54,12 @@ def other_than_published(round_number: int) -> StateDamaged:
     )
 
 
-def _last_published(settings: Settings, checkpoint: Checkpoint) -> list[Published]:
+def _last_published(settings: Settings, checkpoint: Checkpoint, end: int) -> list[Published]:
     """The parts of the last release up to the checkpoint's round, as far as they are there.
 
     They stand before the releases that follow the checkpoint, and again after those that a worker sent once more.
     """
     nonce, look = checkpoint.epoch.nonce.hex(), _FIRST_LOOK
-    end = begin_after(settings, checkpoint)
     while True:
         found = [
             each

@@ -57,12 +57,14 @@ logger = logging.getLogger(__name__)
 class Epochs:
     """The epochs of one stream, as the worker that holds the stream opens and closes them."""
 
-    def __init__(self, settings: Settings, store: CheckpointStore, redis: Redis) -> None:
+    def __init__(self, settings: Settings, store: CheckpointStore, redis: Redis, registry: Registry) -> None:
+        """`registry`: as it was read at this start."""
         self._settings = settings
         self._store = store
         self._redis = redis
+        self._registry = registry
         self._began = clock()
-        self._seen = look(settings.kafka_address, redis, settings.data_source)
+        self._seen = look(settings.kafka_address, redis, settings.data_source, registry)
         self.journal = EpochJournal(settings, self._key)
 
     @cached_property
@@ -246,7 +248,7 @@ class Epochs:
         """Raise `EpochRefused` if the events spend another budget, or if there is none and one is wanted."""
         settings, ledger = self._settings, self._charged
         try:
-            Registry(settings.kafka_address).has_topic(settings.events, settings.data_source, settings.unit)
+            self._registry.has_topic(settings.events, settings.data_source, settings.unit)
             if ledger.budget() is None and not settings.unmetered:
                 raise NoBudget(no_budget(ledger.source))
         except LedgerRefused as refused:
@@ -257,7 +259,7 @@ class Epochs:
         settings = self._settings
         owner = settings.data_source, settings.unit
         try:
-            Registry(settings.kafka_address).register(
+            self._registry.register(
                 "topic", settings.events, *owner, create_topics=settings.create_topics, at=at
             )
         except LedgerRefused as refused:
@@ -379,7 +381,12 @@ class Epochs:
     def _open_ledger(self, source: str) -> JournaledLedger:
         settings = self._settings
         return JournaledLedger(
-            settings.kafka_address, self._redis, source, settings.create_topics, settings.unmetered
+            settings.kafka_address,
+            self._redis,
+            source,
+            settings.create_topics,
+            settings.unmetered,
+            self._registry,
         )
 
 

@@ -44,8 +44,11 @@ def start_of(settings: Settings, place: Place, expected: int) -> int:
     That is `expected`, where it was noted when the releases before it were written, unless the topic was made anew
     since: then they are searched for.
     """
+    return _start_of(settings, place, expected, log.offsets(settings.kafka_address, settings.releases))
+
+
+def _start_of(settings: Settings, place: Place, expected: int, held: log.Offsets) -> int:
     topic, kafka = settings.releases, settings.kafka_address
-    held = log.offsets(kafka, topic)
     if expected <= held.first:
         return held.first
     if expected <= held.end:
@@ -71,8 +74,9 @@ def begin_after(settings: Settings, checkpoint: Checkpoint) -> int:
     """
     epoch, expected = checkpoint.epoch, checkpoint.releases_offset
     topic, kafka = settings.releases, settings.kafka_address
-    begin = start_of(settings, (epoch.number, checkpoint.state.round + 1), expected)
-    if expected > log.offsets(kafka, topic).end or topic in checkpoint.made_anew:
+    held = log.offsets(kafka, topic)
+    begin = _start_of(settings, (epoch.number, checkpoint.state.round + 1), expected, held)
+    if expected > held.end or topic in checkpoint.made_anew:
         with closing(ReleasesTopic(kafka, topic, stream=settings.stream)) as releases:
             last = newest_before(releases, begin)
         released = checkpoint.position.released
@@ -88,7 +92,7 @@ def begin_after(settings: Settings, checkpoint: Checkpoint) -> int:
 def anything_published(settings: Settings) -> bool:
     """Whether the releases topic holds a release of the stream, or may have forgotten one."""
     held = log.offsets(settings.kafka_address, settings.releases)
-    return held.first > 0 or any(True for _ in published(settings))
+    return held.first > 0 or (held.end > 0 and any(True for _ in published(settings)))
 
 
 def value_digest(value: bytes) -> bytes:

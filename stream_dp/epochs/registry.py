@@ -69,17 +69,18 @@ class Registry:
         self.file_key: str | None = None  # the check value of the key by which the last file was named
         self.read_on()
 
-    def read_on(self) -> None:
-        """Read what has been appended since."""
+    def read_on(self) -> bool:
+        """Read what has been appended since; returns whether there is such a topic."""
         if not log.existing(self._kafka, TOPIC):
             require_seen(self._kafka, TOPIC)
-            return
+            return False
         held = log.offsets(self._kafka, TOPIC)
         if held.first:
             raise LedgerDamaged(f"the topic {TOPIC!r} has lost its first {held.first} records: restore it")
         for record in log.read(self._kafka, TOPIC, self._read, held.end):
             self.take(record.value or b"")
         self._read = held.end
+        return True
 
     def take(self, value: bytes) -> None:
         """The next record; one that says otherwise than those before it counts for nothing."""
@@ -136,7 +137,7 @@ class Registry:
         An operator's act: whoever registers a copy of events as a source of its own gives it a budget of its own.
         `at`: when, in milliseconds; else now.  `key` and `ledger`: see `Registered`; a `ledger` that differs from the
         source's is refused.
-        Raises `LedgerRefused`, `LedgerRefused` and KafkaError.
+        Raises `LedgerRefused` and KafkaError.
         """
         at = clock() if at is None else at
         record = Registered(
@@ -144,7 +145,10 @@ class Registry:
         )
         if self.has(record):
             return record
-        if create_topics and not log.existing(self._kafka, TOPIC):
+        if self.read_on():
+            if self.has(record):
+                return record
+        elif create_topics:
             log.create_topics(self._kafka, TOPIC)
         if ledger is not None:
             _require_usable(self._kafka, ledger, source, create_topics)
@@ -231,15 +235,10 @@ def default_ledger(source: str) -> str:
     return f"{source}.ledger"
 
 
-def ledger_topic(kafka: Kafka, source: str) -> str:
-    """The topic of the source's charges.  Raises as `Registry` does."""
-    return Registry(kafka).ledger_of(source)
-
-
 def ledger_as_far_as_known(kafka: Kafka, source: str) -> str:
     """The topic of the source's charges for those who list rights: the default if this user cannot ask."""
     try:
-        return ledger_topic(kafka, source)
+        return Registry(kafka).ledger_of(source)
     except (KafkaError, LedgerRefused, SettingsError):
         return default_ledger(source)
 

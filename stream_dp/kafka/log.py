@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import (
     InvalidTopicError,
     KafkaError,
@@ -23,13 +23,13 @@ from kafka.errors import (
     UnknownBrokerIdError,
     UnknownTopicOrPartitionError,
 )
-from kafka.protocol.consumer import IsolationLevel
 
 from stream_dp.config.connections import Kafka
 from stream_dp.config.times import milliseconds
 from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka.clients import admin_client, borrowed, consumer_client
+from stream_dp.kafka.ends import ends_of, ends_of_all
 from stream_dp.kafka.rights import NotPermitted, Right, naming
 from stream_dp.privacy.vector import Vector, at
 
@@ -267,13 +267,8 @@ def replicas_of(kafka: Kafka, topic: str) -> int:
 
 def offsets(kafka: Kafka, topic: str, partition: int = 0) -> Offsets:
     """The range of offsets that a partition of `topic` holds now.  Raises `NoLeader`, or another KafkaError."""
-    place_of = TopicPartition(topic, partition)
     with _led(f"partition {partition} of the topic {topic!r}"), borrowed(admin_client, kafka) as admin:
-        first, end = (
-            admin.list_partition_offsets({place_of: place}, IsolationLevel.READ_COMMITTED)[place_of].offset
-            for place in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-        )
-    return Offsets(first, end)
+        return Offsets(*ends_of(admin, topic, partition))
 
 
 @contextmanager
@@ -290,13 +285,7 @@ def _led(what: str) -> Iterator[None]:
 def offsets_of_all(kafka: Kafka, topic: str) -> list[Offsets]:
     """The range of offsets that each partition of `topic` holds now, in the order of their numbers."""
     with _led(f"a partition of the topic {topic!r}"), borrowed(admin_client, kafka) as admin:
-        partitions = len(admin.describe_topics([topic])[0]["partitions"])
-        places = [TopicPartition(topic, number) for number in range(partitions)]
-        firsts, ends = (
-            admin.list_partition_offsets(dict.fromkeys(places, spec), IsolationLevel.READ_COMMITTED)
-            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-        )
-    return [Offsets(firsts[place].offset, ends[place].offset) for place in places]
+        return [Offsets(*each) for each in ends_of_all(admin, topic)]
 
 
 def within(wanted: Vector, held: Sequence[Offsets]) -> Vector:

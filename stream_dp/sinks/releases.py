@@ -72,8 +72,12 @@ class ReleasesSink:
         return Pipeline(checkpoint.epoch, key, self._settings.events, *place, earlier, known, counted)
 
     def check_state(self, checkpoint: Checkpoint, pipeline: Pipeline) -> None:
-        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then."""
-        check_last_release(self._settings, checkpoint, pipeline)
+        """Raise `StateDamaged` unless `pipeline`, as it was at the checkpoint, fits what was published by then.
+
+        `published_since` has read what came after it.
+        """
+        assert self._begin is not None
+        check_last_release(self._settings, checkpoint, pipeline, self._begin)
 
     @property
     def not_given_again(self) -> int:

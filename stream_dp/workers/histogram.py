@@ -14,7 +14,7 @@ from stream_dp.barriers.process import BarrierProcess
 from stream_dp.config.connections import aiokafka_options, redis_client
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused
-from stream_dp.epochs.registry import ledger_topic
+from stream_dp.epochs.registry import Registry
 from stream_dp.events.rounds import TICKS
 from stream_dp.kafka.clients import kept_clients
 from stream_dp.kafka.log import LogRefused
@@ -115,6 +115,7 @@ class Worker:
             await self._await_turn()
         if self._stopping.is_set():
             return
+        registry = await asyncio.to_thread(Registry, self.settings.kafka_address)
         mapping = self.settings.mapping
         schemas = ("schemas",) if mapping is not None and mapping.names_schemas else ()
         topics = TopicWatch(
@@ -122,12 +123,10 @@ class Worker:
             *_TOPICS,
             *schemas,
             *(("counts",) if self.settings.engine != "worker" else ()),
-            ledger=await asyncio.to_thread(
-                ledger_topic, self.settings.kafka_address, self.settings.data_source
-            ),
+            ledger=registry.ledger_of(self.settings.data_source),
         )
         try:
-            await topics.guard(self._resume_and_work(topics), self.watch)
+            await topics.guard(self._resume_and_work(topics, registry), self.watch)
         except OffsetOutOfRangeError as lost:
             [partition] = lost.args[0]
             raise LogRefused(
@@ -139,10 +138,10 @@ class Worker:
                 f"the topic {self.settings.events!r} holds records that cannot be read: {codec}"
             ) from None
 
-    async def _resume_and_work(self, topics: TopicWatch) -> None:
+    async def _resume_and_work(self, topics: TopicWatch, registry: Registry) -> None:
         with self.watch.progress.waiting("start"):
             warm, self._warm = self._warm, None
-            wanted = self._new_epoch, topics, warm, self._lease.seize
+            wanted = registry, self._new_epoch, topics, warm, self._lease.seize
             resumed = await asyncio.to_thread(resume, self.settings, self._store, self._redis, *wanted)
         if resumed.pipeline.position.barrier is not None:
             topics.may_grow(self.settings.events)

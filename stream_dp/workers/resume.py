@@ -15,6 +15,7 @@ from redis import Redis
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import EpochRefused, frozen_settings
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.epochs.registry import Registry
 from stream_dp.errors import Refused
 from stream_dp.events.log_digest import LogDigester
 from stream_dp.kafka import log
@@ -60,9 +61,10 @@ class WarmState:
 
 def take_over(settings: Settings, store: CheckpointStore, redis: Redis) -> Epochs:
     """Make sure that the topics can serve, fence off older workers, and read what was guaranteed before."""
-    prepare_topics(settings)
+    registry = Registry(settings.kafka_address)
+    prepare_topics(settings, registry)
     store.take_over()
-    epochs = Epochs(settings, store, redis)
+    epochs = Epochs(settings, store, redis, registry)
     epochs.complete_ledger()
     return epochs
 
@@ -71,6 +73,7 @@ def resume(
     settings: Settings,
     store: CheckpointStore,
     redis: Redis,
+    registry: Registry,
     wish: NewEpoch | None = None,
     topics: TopicWatch | None = None,
     warm: WarmState | None = None,
@@ -78,6 +81,7 @@ def resume(
 ) -> Resumed:
     """Take the stream over, unless `store` has, and load its checkpoint, or open an epoch.
 
+    `registry`: as it was read at this start.
     `topics` look before anything is read that is gone on from.  `warm` is used up: it saves reading and computing what
     it knows of labels.  `seize` is called when the stream is about to be taken over.
 
@@ -91,19 +95,19 @@ def resume(
     if not store.is_taken:
         if settings.noise_key == "redis":
             logger.warning(IN_REDIS)
-        require_rights(settings.kafka_address, worker_rights(settings))
-    prepare_topics(settings)
+        require_rights(settings.kafka_address, worker_rights(settings, registry))
+    prepare_topics(settings, registry)
     if topics is not None:
         topics.look()  # what is read from here on is read from these topics, or the next look says so
         store.topics = topics.identities
     found, sent = None, log.offsets(settings.kafka_address, settings.releases).end
     if not store.is_taken:
-        found = look(settings, store, redis, wish, warm)
+        found = look(settings, store, redis, registry, wish, warm)
         warm = WarmState.of(store, found)
         seize()
         store.take_over()
     if found is None or _is_outdated(settings, store, found, sent):
-        epochs = Epochs(settings, store, redis)
+        epochs = Epochs(settings, store, redis, registry)
         epochs.complete_ledger()
         return _Start(settings, store, redis, epochs, wish, warm).resumed()
     found.epochs.complete_ledger()
@@ -121,6 +125,7 @@ def look(
     settings: Settings,
     store: CheckpointStore,
     redis: Redis,
+    registry: Registry,
     wish: NewEpoch | None = None,
     warm: WarmState | None = None,
 ) -> Resumed | None:
@@ -131,7 +136,7 @@ def look(
     """
     assert not store.is_taken
     for left in reversed(range(_LOOKS)):
-        epochs = Epochs(settings, store, redis)
+        epochs = Epochs(settings, store, redis, registry)
         try:
             return _Start(settings, store, redis, epochs, wish, warm).resumed()
         except NotTakenOver:

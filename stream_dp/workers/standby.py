@@ -21,6 +21,7 @@ from redis import Redis
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
+from stream_dp.epochs.registry import Registry
 from stream_dp.errors import Refused
 from stream_dp.events.record import Record
 from stream_dp.kafka import log
@@ -124,7 +125,8 @@ class Standby:
     def _look(self) -> None:
         """Do what a start does before it takes the stream over.  Raises its refusals."""
         settings = self._settings
-        found = look(settings, self._store, self._redis, warm=self._take_copy())
+        registry = Registry(settings.kafka_address)
+        found = look(settings, self._store, self._redis, registry, warm=self._take_copy())
         self._copy = WarmState.of(self._store, found)
         if not self._is_ready:
             self._told, self._is_ready = "", True

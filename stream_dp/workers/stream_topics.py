@@ -5,7 +5,7 @@ import logging
 from stream_dp.barriers.topic import needs_barriers, prepare_barriers
 from stream_dp.config.settings import Settings
 from stream_dp.epochs.journal import check_journal
-from stream_dp.epochs.registry import ledger_as_far_as_known, ledger_topic
+from stream_dp.epochs.registry import Registry, ledger_as_far_as_known
 from stream_dp.epochs.schemas_topic import check_schemas_topic
 from stream_dp.events.counted_round import LARGEST_PART
 from stream_dp.kafka import log, roles
@@ -17,7 +17,7 @@ from stream_dp.sinks.framing import LARGEST_BATCH
 logger = logging.getLogger(__name__)
 
 
-def prepare_topics(settings: Settings) -> None:
+def prepare_topics(settings: Settings, registry: Registry) -> None:
     """Make sure that all topics of a worker can serve; warns of what they may lose.  Raises `LogRefused`."""
     if settings.create_topics:
         ours = (settings.events, settings.epochs) if settings.owns_events else (settings.epochs,)
@@ -26,7 +26,7 @@ def prepare_topics(settings: Settings) -> None:
         logger.warning(warning)
     prepare_releases_topic(settings)
     check_journal(settings.kafka_address, settings.epochs)
-    ledger = ledger_topic(settings.kafka_address, settings.data_source)
+    ledger = registry.ledger_of(settings.data_source)
     if log.existing(settings.kafka_address, ledger):
         check_journal(settings.kafka_address, ledger)
     for topic in (settings.epochs, ledger):
@@ -51,9 +51,12 @@ def prepare_counts_topic(settings: Settings) -> None:
         logger.warning(warning)
 
 
-def worker_rights(settings: Settings) -> list[Right]:
+def worker_rights(settings: Settings, registry: Registry | None = None) -> list[Right]:
     """What the worker needs in Kafka; the topic of charges is the default one if this user may not read which it is."""
-    return roles.worker(settings, ledger_as_far_as_known(settings.kafka_address, settings.data_source))
+    source = settings.data_source
+    if registry is not None:
+        return roles.worker(settings, registry.ledger_of(source))
+    return roles.worker(settings, ledger_as_far_as_known(settings.kafka_address, source))
 
 
 def prepare_releases_topic(settings: Settings) -> None:

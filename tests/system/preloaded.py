@@ -15,6 +15,7 @@ import tests.system.forked_program
 from stream_dp.counters import MECHANISMS
 from stream_dp.counters.calibration import calibrate
 from stream_dp.counters.window_poles import best_window_gaps
+from stream_dp.dev.wire import SERVED
 from stream_dp.engine.histogram import RunningHistogram
 from stream_dp.privacy.keyed_noise import KeyedNoise
 
@@ -27,5 +28,11 @@ for _name in MECHANISMS:
     list(RunningHistogram(_mechanism, KeyedNoise(bytes(32), "preloaded", bytes(16))).observe([["label"]]))
 for _window in (5, 12):  # those of most tests: each takes a third of a second
     best_window_gaps(_window)
+for _message, _oldest, _newest in SERVED.values():  # kafka-python compiles how each is written and read
+    _request = _message()
+    _message.decode(_request.encode(version=_newest), version=_newest)
+    _request.with_header()
+    _answer = _request.header.get_response_class()
+    _answer.decode(_answer().encode(version=_newest))
 gc.collect()
 gc.freeze()  # no forked process need look through what all of them share

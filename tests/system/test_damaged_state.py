@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from redis import Redis
 
+from stream_dp.epochs.registry import Registry
 from stream_dp.releases.release import decode_release
 from stream_dp.store.checkpoints import Checkpoint, CheckpointStore, StateDamaged
 from stream_dp.verification.rebuild import rebuild
@@ -31,7 +32,8 @@ def stream(make_stream: MakeStream) -> Iterator[Stream]:
 
 def start(stream: Stream, redis: Redis) -> None:
     """All that a worker does before it releases anything."""
-    resume(stream.settings, CheckpointStore(redis, stream.settings.stream), redis)
+    store = CheckpointStore(redis, stream.settings.stream)
+    resume(stream.settings, store, redis, Registry(stream.settings.kafka_address))
 
 
 def rewrite(redis: Redis, stream: str, key: bytes, checkpoint: Checkpoint) -> None:
@@ -136,5 +138,6 @@ def test_a_damaged_closing_is_refused_until_a_new_epoch_is_opened(stream: Stream
         with pytest.raises(StateDamaged, match=r"closing.* --new-epoch"):
             start(stream, redis)
         store = CheckpointStore(redis, settings.stream)
-        assert resume(settings, store, redis, NewEpoch()).pipeline.epoch.number == 2
+        again = resume(settings, store, redis, Registry(settings.kafka_address), NewEpoch())
+        assert again.pipeline.epoch.number == 2
         assert not redis.exists(name)

@@ -22,6 +22,7 @@ from stream_dp.epochs import lifecycle as epochs_module
 from stream_dp.epochs.charges import charge_of
 from stream_dp.epochs.journal import EpochClosed, EpochJournal
 from stream_dp.epochs.lifecycle import Epochs
+from stream_dp.epochs.registry import Registry
 from stream_dp.kafka import outages
 from stream_dp.kafka.log import LogRefused
 from stream_dp.privacy.composition import Charge
@@ -102,7 +103,7 @@ def test_a_disk_that_is_too_slow_is_waited_for_and_the_epoch_stays_open(
 def started(stream: Stream, redis: Redis, wish: NewEpoch | None = None) -> tuple[Resumed, CheckpointStore]:
     """What a worker has before its first round, and the hold on the stream that it has taken."""
     store = CheckpointStore(redis, stream.settings.stream)
-    return resume(stream.settings, store, redis, wish), store
+    return resume(stream.settings, store, redis, Registry(stream.settings.kafka_address), wish), store
 
 
 def test_a_worker_that_was_superseded_cannot_close_the_epoch(stream: Stream) -> None:
@@ -222,8 +223,8 @@ def test_an_outage_while_an_epoch_is_opened_does_not_open_another(
         with monkeypatch.context() as away:
             away.setattr(owner, step.__name__, then_no_answer)
             with pytest.raises(KafkaTimeoutError):
-                resume(settings, store, redis, wish)
-        resumed = resume(settings, store, redis, wish)
+                resume(settings, store, redis, Registry(settings.kafka_address), wish)
+        resumed = resume(settings, store, redis, Registry(settings.kafka_address), wish)
     assert (resumed.closing, resumed.pipeline.epoch.number) == (False, 2)
     assert len(EpochJournal(settings).opened) == len(charges(stream)) == 2
 

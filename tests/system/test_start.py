@@ -9,6 +9,7 @@ import pytest
 from redis import Redis
 
 from stream_dp.engine.epoch import EpochRefused
+from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
 from stream_dp.kafka import clients, log
 from stream_dp.operations.watch import Watch
@@ -40,7 +41,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def resumed(stream: Stream, redis: Redis, warm: WarmState | None = None) -> Pipeline:
     """Take the stream over, and look at what is looked at before the first checkpoint."""
     store = CheckpointStore(redis, stream.settings.stream)
-    pipeline = resume(stream.settings, store, redis, warm=warm).pipeline
+    registry = Registry(stream.settings.kafka_address)
+    pipeline = resume(stream.settings, store, redis, registry, warm=warm).pipeline
     store.check_unread()
     assert isinstance(pipeline, Pipeline)
     return pipeline
