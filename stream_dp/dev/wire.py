@@ -55,7 +55,7 @@ SERVED: dict[int, tuple[Any, int, int]] = {
     ApiKey.LeaveGroup: (LeaveGroupRequest, 0, 3),
     ApiKey.SyncGroup: (SyncGroupRequest, 0, 3),
     ApiKey.ListGroups: (ListGroupsRequest, 0, 2),
-    ApiKey.ApiVersions: (ApiVersionsRequest, 0, 3),
+    ApiKey.ApiVersions: (ApiVersionsRequest, 0, 4),
     ApiKey.CreateTopics: (CreateTopicsRequest, 2, 4),
     ApiKey.DeleteTopics: (DeleteTopicsRequest, 1, 3),
     ApiKey.InitProducerId: (InitProducerIdRequest, 0, 1),

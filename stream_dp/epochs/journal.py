@@ -306,9 +306,9 @@ def check_key(opened: EpochOpened, key: bytes) -> None:
         )
 
 
-def check_journal(kafka: Kafka, topic: str) -> None:
-    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay forever."""
-    for forgetful in log.check_topic(kafka, topic):
+def check_journal(kafka: Kafka, topic: str, found: log.Described | None = None) -> None:
+    """Raise `LogRefused` unless `topic` can serve as a journal, whose records stay forever; `found`: see log.py."""
+    for forgetful in log.check_topic(kafka, topic, found=found):
         raise log.LogRefused(
             f"{forgetful}, and what was charged would be spent again: set retention.ms and retention.bytes to -1"
         )

@@ -97,15 +97,15 @@ def create_topics(
     }
     with borrowed(admin_client, kafka) as admin:
         deadline = time.monotonic() + _CREATE_SECONDS
-        while missing := set(topics) - _listed(admin, topics):
+        while lacking := set(topics) - _listed(admin, topics):
             if time.monotonic() > deadline:
-                names = ", ".join(sorted(missing))
+                names = ", ".join(sorted(lacking))
                 raise KafkaTimeoutError(
                     f"{names} cannot be created: Kafka does not list what it was asked for; give this user the "
                     f"right to create and describe topics, or create them with {partitions_text(partitions)} each"
                 )
             try:
-                for topic in sorted(missing):  # one at a time, so that a refusal is about this one
+                for topic in sorted(lacking):  # one at a time, so that a refusal is about this one
                     with naming("CREATE", topic):
                         admin.create_topics({topic: options}, wait_for_metadata=True)
             except TopicAlreadyExistsError:  # somebody else makes them too: look again for what is left
@@ -148,27 +148,41 @@ class Described:
     settings: dict[str, str]
 
 
+CHECKED = "cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes"
+"""The settings that `check_topic` looks at."""
+
+
 def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
     """The topic and some of its settings; None if there is no such topic.
 
     Raises `NotPermitted` where this user may not see it, or its settings: nobody could tell whether it forgets.
     """
+    return describe_all(kafka, [topic], *settings).get(topic)
+
+
+def describe_all(kafka: Kafka, topics: Sequence[str], *settings: str) -> dict[str, Described]:
+    """See `describe`: each of these topics that there is, by name, in two requests for all of them."""
     with borrowed(admin_client, kafka) as admin:
-        [told] = admin.describe_topics([topic])
-        if told["error_code"] == TopicAuthorizationFailedError.errno:
-            raise NotPermitted(Right(topic, "DESCRIBE"))
-        if told["error_code"] == UnknownTopicOrPartitionError.errno:
-            return None
-        if not settings:
-            return Described(len(told["partitions"]), {})
-        rights = told["authorized_operations"]
-        if rights and "DESCRIBE_CONFIGS" not in rights:
-            raise NotPermitted(Right(topic, "DESCRIBE_CONFIGS"))
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings))
-        found = admin.describe_configs([resource], config_filter="all")["topic"][topic]
-    return Described(
-        len(told["partitions"]), {name: str(found[name]["value"]) for name in settings if name in found}
-    )
+        told = {each["name"]: each for each in admin.describe_topics(list(topics))}
+        for topic, each in told.items():
+            if each["error_code"] == TopicAuthorizationFailedError.errno:
+                raise NotPermitted(Right(topic, "DESCRIBE"))
+            rights = each["authorized_operations"]
+            if settings and rights and "DESCRIBE_CONFIGS" not in rights:
+                raise NotPermitted(Right(topic, "DESCRIBE_CONFIGS"))
+        there = [
+            name for name, each in told.items() if each["error_code"] != UnknownTopicOrPartitionError.errno
+        ]
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings)) for topic in there]
+        found = admin.describe_configs(asked, config_filter="all")["topic"] if settings and there else {}
+    values = {topic: found.get(topic, {}) for topic in there}
+    return {
+        topic: Described(
+            len(told[topic]["partitions"]),
+            {name: str(values[topic][name]["value"]) for name in settings if name in values[topic]},
+        )
+        for topic in there
+    }
 
 
 def check_topic(
@@ -177,18 +191,18 @@ def check_topic(
     largest_batch: int = 0,
     retention_days: int | None = None,
     many_partitions: bool = False,
+    found: Described | None = None,
 ) -> list[str]:
     """Raise `LogRefused` unless `topic` can be a log and takes batches of `largest_batch` bytes.
 
-    It has one partition, unless it may have `many_partitions`.
+    It has one partition, unless it may have `many_partitions`.  `found`: how it was described just now, with what is
+    `CHECKED`; None asks for that.
 
     Returns warnings about what it may lose; with `retention_days`, about any other retention than that.
     """
-    names = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
-    found = describe(kafka, topic, *names)
+    found = found or describe(kafka, topic, *CHECKED)
     if found is None:
-        having = "" if many_partitions else " with one partition"
-        raise LogRefused(f"the topic {topic!r} does not exist: create it{having}")
+        raise missing(topic, many_partitions)
     if found.partitions > 1 and not many_partitions:
         raise LogRefused(
             f"the topic {topic!r} has {partitions_text(found.partitions)}, so its records have no single order: use a "
@@ -218,13 +232,19 @@ def check_topic(
             f"{retention_days}: change the setting, or run kafka-configs.sh --bootstrap-server {kafka} --alter "
             f"--entity-type topics --entity-name {topic} --add-config {told}"
         ]
-    limited = [f"{name}={values[name]}" for name in names[1:3] if values.get(name, "-1") != "-1"]
+    limited = [f"{name}={values[name]}" for name in CHECKED[1:3] if values.get(name, "-1") != "-1"]
     if limited:
         return [
             f"the topic {topic!r} forgets old records ({', '.join(limited)}): once it does, lost state cannot be "
             "rebuilt from it"
         ]
     return []
+
+
+def missing(topic: str, many_partitions: bool = False) -> LogRefused:
+    """What to say where there is no such topic; see `check_topic`."""
+    having = "" if many_partitions else " with one partition"
+    return LogRefused(f"the topic {topic!r} does not exist: create it{having}")
 
 
 def topics(kafka: Kafka) -> set[str]:

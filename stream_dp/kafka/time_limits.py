@@ -17,16 +17,23 @@ _BOTH = "message.timestamp.difference.max.ms"  # of Kafka up to 3.x
 _UNLIMITED = 2**63 - 1
 
 
-def time_warnings(settings: Settings, topic: str) -> list[str]:
-    """What to change so that `topic`, of this stream, takes every record whatever its time.  Raises KafkaError."""
+LIMITS = _TYPE, _BEFORE, _AFTER, _BOTH
+"""The settings that `time_warnings` looks at."""
+
+
+def time_warnings(settings: Settings, topic: str, found: log.Described | None = None) -> list[str]:
+    """What to change so that `topic`, of this stream, takes every record whatever its time.  Raises KafkaError.
+
+    `found`: how the topic was described just now, with its `LIMITS`; None asks for that.
+    """
     kafka = settings.kafka_address
-    limits = _limits(kafka, topic)
+    limits = _limits(kafka, topic, found)
     if limits is None:
         return []
-    found = [_too_old(kafka, topic, name, limits[name]) for name in (_BEFORE, _BOTH) if name in limits]
+    warnings = [_too_old(kafka, topic, name, limits[name]) for name in (_BEFORE, _BOTH) if name in limits]
     if _AFTER in limits and limits[_AFTER] < _furthest_event(settings):
-        found.append(_too_new(kafka, topic, limits[_AFTER], settings.events))
-    return found
+        warnings.append(_too_new(kafka, topic, limits[_AFTER], settings.events))
+    return warnings
 
 
 def _furthest_event(settings: Settings) -> int:
@@ -42,17 +49,16 @@ def _furthest_event(settings: Settings) -> int:
     return min(limits.get(name, _UNLIMITED) for name in (_AFTER, _BOTH))
 
 
-def _limits(kafka: Kafka, topic: str) -> dict[str, int] | None:
+def _limits(kafka: Kafka, topic: str, found: log.Described | None = None) -> dict[str, int] | None:
     """The limits that a topic has, in milliseconds by name.
 
     None where the broker itself gives the times, and where there is no such topic yet.
     """
-    names = _BEFORE, _AFTER, _BOTH
-    described = log.describe(kafka, topic, _TYPE, *names)
+    described = found or log.describe(kafka, topic, *LIMITS)
     if described is None or described.settings.get(_TYPE) == "LogAppendTime":
         return None
     told = described.settings
-    return {name: int(told[name]) for name in names if int(told.get(name, _UNLIMITED)) < _UNLIMITED}
+    return {name: int(told[name]) for name in LIMITS[1:] if int(told.get(name, _UNLIMITED)) < _UNLIMITED}
 
 
 def _too_old(kafka: Kafka, topic: str, name: str, limit: int) -> str:

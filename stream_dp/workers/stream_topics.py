@@ -10,7 +10,7 @@ from stream_dp.epochs.schemas_topic import check_schemas_topic
 from stream_dp.events.counted_round import LARGEST_PART
 from stream_dp.kafka import log, roles
 from stream_dp.kafka.rights import Right
-from stream_dp.kafka.time_limits import time_warnings
+from stream_dp.kafka.time_limits import LIMITS, time_warnings
 from stream_dp.sinks.dead_letters import prepare_dead_letters
 from stream_dp.sinks.framing import LARGEST_BATCH
 
@@ -19,24 +19,27 @@ logger = logging.getLogger(__name__)
 
 def prepare_topics(settings: Settings, registry: Registry) -> None:
     """Make sure that all topics of a worker can serve; warns of what they may lose.  Raises `LogRefused`."""
+    kafka, events, ledger = settings.kafka_address, settings.events, registry.ledger_of(settings.data_source)
     if settings.create_topics:
-        ours = (settings.events, settings.epochs) if settings.owns_events else (settings.epochs,)
-        log.create_topics(settings.kafka_address, *ours)
-    for warning in log.check_topic(settings.kafka_address, settings.events, many_partitions=True):
+        log.create_topics(kafka, *((events,) if settings.owns_events else ()), settings.epochs)
+        _create_releases(settings)
+    found = log.describe_all(
+        kafka, (events, settings.releases, settings.epochs, ledger), *log.CHECKED, *LIMITS
+    )
+    if events not in found:
+        raise log.missing(events, many_partitions=True)
+    for warning in log.check_topic(kafka, events, many_partitions=True, found=found[events]):
         logger.warning(warning)
-    prepare_releases_topic(settings)
-    check_journal(settings.kafka_address, settings.epochs)
-    ledger = registry.ledger_of(settings.data_source)
-    if log.existing(settings.kafka_address, ledger):
-        check_journal(settings.kafka_address, ledger)
-    for topic in (settings.epochs, ledger):
-        for warning in time_warnings(settings, topic):
+    _check_releases(settings, found.get(settings.releases))
+    for journal in (settings.epochs, ledger) if ledger in found else (settings.epochs,):
+        check_journal(kafka, journal, found.get(journal))
+        for warning in time_warnings(settings, journal, found.get(journal)):
             logger.warning(warning)
-    if needs_barriers(settings, log.partitions_of(settings.kafka_address, settings.events)):
+    if needs_barriers(settings, found[events].partitions):
         prepare_barriers(settings)
     if settings.mapping is not None and settings.mapping.names_schemas:
         if settings.create_topics:
-            log.create_topics(settings.kafka_address, settings.schemas)
+            log.create_topics(kafka, settings.schemas)
         check_schemas_topic(settings)
     if settings.engine != "worker":
         prepare_counts_topic(settings)
@@ -61,12 +64,18 @@ def worker_rights(settings: Settings, registry: Registry | None = None) -> list[
 
 def prepare_releases_topic(settings: Settings) -> None:
     """Make sure that the releases topic can serve, and warn if it keeps releases longer or shorter than it should."""
-    days = settings.releases_retention_days
     if settings.create_topics:
-        log.create_topics(settings.kafka_address, settings.releases, retention_days=days)
-    for warning in log.check_topic(
-        settings.kafka_address, settings.releases, LARGEST_BATCH, retention_days=days
-    ):
-        logger.warning(warning)
-    for warning in time_warnings(settings, settings.releases):
+        _create_releases(settings)
+    _check_releases(settings)
+
+
+def _create_releases(settings: Settings) -> None:
+    days = settings.releases_retention_days
+    log.create_topics(settings.kafka_address, settings.releases, retention_days=days)
+
+
+def _check_releases(settings: Settings, found: log.Described | None = None) -> None:
+    topic, days = settings.releases, settings.releases_retention_days
+    checked = log.check_topic(settings.kafka_address, topic, LARGEST_BATCH, retention_days=days, found=found)
+    for warning in checked + time_warnings(settings, topic, found):
         logger.warning(warning)

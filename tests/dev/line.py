@@ -18,10 +18,14 @@ class Line:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=GIVE_UP_SECONDS)
 
-    def send(self, request: Any, version: int) -> None:
+    def send(self, request: Any, version: int, said: int | None = None) -> None:
+        """Send a request as it is written in this version, which its header may be told to say otherwise."""
         request.API_VERSION = version
         request.with_header(correlation_id=7)
-        self._socket.sendall(request.encode(version=version, header=True, framed=True))
+        frame = bytearray(request.encode(version=version, header=True, framed=True))
+        if said is not None:
+            frame[6:8] = struct.pack(">h", said)
+        self._socket.sendall(frame)
 
     def receive(self, response: Any, version: int) -> Any:
         (length,) = struct.unpack(">i", self._read(4))

@@ -121,7 +121,7 @@ def test_nonsense_closes_one_connection_and_no_other(broker: BrokerProcess) -> N
 
 def test_a_client_from_the_future_is_told_the_versions(broker: BrokerProcess) -> None:
     line = Line(broker.port)
-    line.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    line.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4, said=9)
     told = line.receive(ApiVersionsResponse, 0)
     assert told.error_code == 35
     assert {(key.api_key, key.max_version) for key in told.api_keys} >= {(0, 8), (1, 11)}
