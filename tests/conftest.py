@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +29,11 @@ settings.load_profile("tests")
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 SYSTEM = Path(__file__).parent / "system"
+LONG = {
+    f"test_{name}.py" for name in ("crashes", "found", "long_run", "notebooks", "outages", "redis_outages")
+}
+"""Small files that take long: they are begun first."""
+
 SHARED_KAFKA = "apache_kafka"
 """Where a process of tests finds the address of the Apache Kafka that it shares, in xdist's `workerinput`."""
 
@@ -47,16 +51,20 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole systems before what runs in one process, and large files before small ones.
+    """Whole systems, which wait, all along among what computes in one process; large files before small ones.
 
-    What takes long and is begun last would go on alone when the others are done.  Tests of a file stay in order.
+    So no processor is idle while there is something to compute.  What takes long and is begun last would go on alone
+    when the others are done.  Tests of a file stay in order.
     """
-
-    @cache
-    def turn(path: Path) -> tuple[bool, int, Path]:
-        return not path.is_relative_to(SYSTEM), -path.stat().st_size, path
-
-    items.sort(key=lambda item: turn(item.path))
+    sizes = {path: path.stat().st_size for path in {item.path for item in items}}
+    turns: dict[Path, float] = {}
+    for whole in (True, False):
+        group = {path: size for path, size in sizes.items() if path.is_relative_to(SYSTEM) == whole}
+        begun = 0
+        for path in sorted(group, key=lambda path: (path.name not in LONG, -sizes[path], path)):
+            turns[path] = begun / sum(group.values())
+            begun += sizes[path]
+    items.sort(key=lambda item: (turns[item.path], item.path))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give all processes of tests one Apache Kafka: Java is slow at first, and would be so in each of eight."""
+    """Give all processes of tests one Apache Kafka: Java is slow at first, and would be so in each of several."""
     stash = node.config.stash
     if node.config.getoption("kafka") == "apache":
         if _SHARED not in stash:
