@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from kafka.net.connection import KafkaConnection
 from redis import Redis
 
 from stream_dp.engine.epoch import EpochRefused
@@ -35,6 +36,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return make(kind, *place)
 
     monkeypatch.setattr(clients, "_made", counting)
+    return counted
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many requests of each kind this process has sent to Kafka."""
+    counted, send = Counter[str](), KafkaConnection.send_request
+
+    def counting(connection: KafkaConnection, request: Any, **options: Any) -> Any:
+        counted[type(request).__name__] += 1
+        return send(connection, request, **options)
+
+    monkeypatch.setattr(KafkaConnection, "send_request", counting)
     return counted
 
 
@@ -76,6 +90,18 @@ def test_one_client_of_a_kind_is_enough_for_a_start(stream: Stream, made: Counte
     with clients.kept_clients():
         assert start(stream) == 30
     assert made == {"KafkaAdminClient": 1, "KafkaConsumer": 1}
+
+
+def test_a_start_asks_kafka_for_little(stream: Stream, asked: Counter[str]) -> None:
+    """Every request takes both sides' time, and those who wait for a stream wait for all of them."""
+    start(stream)
+    opening = asked.total()
+    stream.feed(some_events(30, seed=1))
+    assert stream.run(until_round=30) == 0
+    asked.clear()
+    assert start(stream) == 30
+    assert opening < 120
+    assert asked.total() < 80, asked
 
 
 @pytest.mark.counts_clients
