@@ -216,6 +216,6 @@ def test_the_pythons_are_those_of_the_metadata_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [each[1] for each in map(re.compile(r".* :: (3\.\d+)$").match, project["classifiers"]) if each]
     jobs = yaml.safe_load((WORKFLOWS / "tests.yml").read_text())["jobs"].values()
-    matrices = [job["strategy"]["matrix"]["python"] for job in jobs if "strategy" in job]
-    assert matrices == [named, named]
+    matrices = [job["strategy"]["matrix"] for job in jobs if "strategy" in job]
+    assert [matrix["python"] for matrix in matrices if "python" in matrix] == [named, named]
     assert list(PYTHONS) == named
