@@ -5,6 +5,7 @@ other: five requests for what takes three.  A worker asks dozens of times before
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -19,15 +20,12 @@ _BOTH = OffsetSpec.EARLIEST, OffsetSpec.LATEST
 def ends_of_all(admin: KafkaAdminClient, topic: str) -> list[tuple[int, int]]:
     """The first offset and the end of each partition, in the order of their numbers; an empty list for no topic."""
     leaders = _leaders(admin, topic)
-    return _ends(admin, topic, dict(sorted(leaders.items())))
+    return _ends(admin, topic, range(len(leaders)), leaders)
 
 
 def ends_of(admin: KafkaAdminClient, topic: str, partition: int) -> tuple[int, int]:
     """The first offset and the end of a partition.  Raises UnknownTopicOrPartitionError if there is none."""
-    leaders = _leaders(admin, topic)
-    if partition not in leaders:
-        raise UnknownTopicOrPartitionError(f"partition {partition} of {topic}")
-    [found] = _ends(admin, topic, {partition: leaders[partition]})
+    [found] = _ends(admin, topic, [partition], _leaders(admin, topic))
     return found
 
 
@@ -36,14 +34,17 @@ def _leaders(admin: KafkaAdminClient, topic: str) -> dict[int, int]:
     return {each["partition_index"]: each["leader_id"] for each in told["partitions"]}
 
 
-def _ends(admin: KafkaAdminClient, topic: str, leaders: dict[int, int]) -> list[tuple[int, int]]:
-    places = {TopicPartition(topic, number): leader for number, leader in leaders.items()}
+def _ends(
+    admin: KafkaAdminClient, topic: str, numbers: Iterable[int], leaders: dict[int, int]
+) -> list[tuple[int, int]]:
+    places = [TopicPartition(topic, number) for number in numbers]
+    if unknown := [place for place in places if place.partition not in leaders]:
+        raise UnknownTopicOrPartitionError(f"there is no {unknown[0]}")
     manager: KafkaConnectionManager = admin._manager
     try:
-        firsts, ends = manager.run(_asked, admin, places)
-    except (
-        NotLeaderForPartitionError
-    ):  # another broker leads it by now, whom kafka-python looks for until it is found
+        firsts, ends = manager.run(_asked, admin, {place: leaders[place.partition] for place in places})
+    except NotLeaderForPartitionError:
+        # Another broker leads it by now, and kafka-python looks for that one until it is found.
         firsts, ends = (
             admin.list_partition_offsets(dict.fromkeys(places, spec), IsolationLevel.READ_COMMITTED)
             for spec in _BOTH

@@ -163,25 +163,25 @@ def describe(kafka: Kafka, topic: str, *settings: str) -> Described | None:
 def describe_all(kafka: Kafka, topics: Sequence[str], *settings: str) -> dict[str, Described]:
     """See `describe`: each of these topics that there is, by name, in two requests for all of them."""
     with borrowed(admin_client, kafka) as admin:
-        told = {each["name"]: each for each in admin.describe_topics(list(topics))}
+        told = {
+            each["name"]: each
+            for each in admin.describe_topics(list(topics))
+            if each["error_code"] != UnknownTopicOrPartitionError.errno
+        }
         for topic, each in told.items():
             if each["error_code"] == TopicAuthorizationFailedError.errno:
                 raise NotPermitted(Right(topic, "DESCRIBE"))
             rights = each["authorized_operations"]
             if settings and rights and "DESCRIBE_CONFIGS" not in rights:
                 raise NotPermitted(Right(topic, "DESCRIBE_CONFIGS"))
-        there = [
-            name for name, each in told.items() if each["error_code"] != UnknownTopicOrPartitionError.errno
-        ]
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings)) for topic in there]
-        found = admin.describe_configs(asked, config_filter="all")["topic"] if settings and there else {}
-    values = {topic: found.get(topic, {}) for topic in there}
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, dict.fromkeys(settings)) for topic in told]
+        found = admin.describe_configs(asked, config_filter="all")["topic"] if settings and told else {}
     return {
         topic: Described(
-            len(told[topic]["partitions"]),
-            {name: str(values[topic][name]["value"]) for name in settings if name in values[topic]},
+            len(each["partitions"]),
+            {name: str(value["value"]) for name, value in found.get(topic, {}).items() if name in settings},
         )
-        for topic in there
+        for topic, each in told.items()
     }
 
 

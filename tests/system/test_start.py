@@ -6,13 +6,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
+from kafka.errors import NotLeaderForPartitionError, UnknownTopicOrPartitionError
 from kafka.net.connection import KafkaConnection
 from redis import Redis
 
 from stream_dp.engine.epoch import EpochRefused
 from stream_dp.epochs.registry import Registry
 from stream_dp.events.record import Record
-from stream_dp.kafka import clients, log
+from stream_dp.kafka import clients, ends, log
 from stream_dp.operations.watch import Watch
 from stream_dp.pipeline.pipeline import Pipeline
 from stream_dp.store.checkpoints import CheckpointStore, StateDamaged
@@ -167,3 +169,23 @@ def test_a_flipped_bit_of_any_key_is_refused_whatever_the_standby_has_read(strea
                     pytest.fail(f"{name!r} went unnoticed at round {resumed(stream, redis, earlier).round}")
                 redis.restore(name, 0, whole, replace=True)
         assert resumed(stream, redis, rehearsed(stream, redis)).round == 30
+
+
+def test_where_a_partition_ends_is_asked_again_if_another_broker_leads_it_by_now(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = stream.settings
+    stream.feed([b"one", b"two"])
+    found = log.Offsets(0, 2)
+    assert (log.offsets(own.kafka, own.events), log.offsets_of_all(own.kafka, own.events)) == (found, [found])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        log.offsets(own.kafka, own.events, partition=1)
+    asked = list[TopicPartition]()
+
+    async def moved(admin: object, leaders: dict[TopicPartition, int]) -> None:
+        asked.extend(leaders)
+        raise NotLeaderForPartitionError
+
+    monkeypatch.setattr(ends, "_asked", moved)
+    assert log.offsets(own.kafka, own.events) == found
+    assert asked == [TopicPartition(own.events, 0)]
