@@ -60,9 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     turns: dict[Path, float] = {}
     for whole in (True, False):
         group = {path: size for path, size in sizes.items() if path.is_relative_to(SYSTEM) == whole}
-        begun = 0
+        begun, total = 0, sum(group.values())
         for path in sorted(group, key=lambda path: (path.name not in LONG, -sizes[path], path)):
-            turns[path] = begun / sum(group.values())
+            turns[path] = begun / total
             begun += sizes[path]
     items.sort(key=lambda item: (turns[item.path], item.path))
 

@@ -259,6 +259,7 @@ class Epochs:
         settings = self._settings
         owner = settings.data_source, settings.unit
         try:
+            self._registry.read_on()
             self._registry.register(
                 "topic", settings.events, *owner, create_topics=settings.create_topics, at=at
             )

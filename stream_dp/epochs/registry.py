@@ -69,18 +69,17 @@ class Registry:
         self.file_key: str | None = None  # the check value of the key by which the last file was named
         self.read_on()
 
-    def read_on(self) -> bool:
-        """Read what has been appended since; returns whether there is such a topic."""
+    def read_on(self) -> None:
+        """Read what has been appended since.  Whoever has had the registry for a while does it before `register`."""
         if not log.existing(self._kafka, TOPIC):
             require_seen(self._kafka, TOPIC)
-            return False
+            return
         held = log.offsets(self._kafka, TOPIC)
         if held.first:
             raise LedgerDamaged(f"the topic {TOPIC!r} has lost its first {held.first} records: restore it")
         for record in log.read(self._kafka, TOPIC, self._read, held.end):
             self.take(record.value or b"")
         self._read = held.end
-        return True
 
     def take(self, value: bytes) -> None:
         """The next record; one that says otherwise than those before it counts for nothing."""
@@ -145,10 +144,7 @@ class Registry:
         )
         if self.has(record):
             return record
-        if self.read_on():
-            if self.has(record):
-                return record
-        elif create_topics:
+        if create_topics and not log.existing(self._kafka, TOPIC):
             log.create_topics(self._kafka, TOPIC)
         if ledger is not None:
             _require_usable(self._kafka, ledger, source, create_topics)
