@@ -34,6 +34,7 @@ WRONG_TYPES = {
     "text for a number": lambda: anything.find_starts(BYTE, "0", 0, 1, LONG),
 }
 UNFIT = {
+    "mix_words": lambda: anything.mix_words(SHORT_TABLE, SHORT_TABLE, np.zeros((1, 2, 2), np.uint64)),
     "draw_normals": lambda: anything.draw_normals(
         np.zeros((2, 1, 2), np.uint64),
         *np.zeros((2, 2), np.uint64),
@@ -110,14 +111,15 @@ def test_without_its_compiled_part_the_package_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_processor_without_wide_vectors_draws_the_same_noise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("widest", [1, 4])
+def test_a_processor_without_wide_vectors_draws_the_same_noise(widest: int, tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "stream_dp", tmp_path / "stream_dp", ignore=shutil.ignore_patterns("__pycache__", "*.so")
     )
     shutil.copy(ROOT / "setup.py", tmp_path)
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(
-        build, cwd=tmp_path, env={**os.environ, "CFLAGS": "-DPLAIN"}, check=True, capture_output=True
+        build, cwd=tmp_path, env={**os.environ, "CFLAGS": f"-DWIDEST={widest}"}, check=True, capture_output=True
     )
     check = """
 from stream_dp.counters.golden import check_golden_noise

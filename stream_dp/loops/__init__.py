@@ -15,6 +15,7 @@ except ImportError as missing:
         "(Debian: apt-get install gcc python3-dev), and then stream_dp again"
     ) from None
 
+mix_words = _compiled.mix_words
 draw_normals = _compiled.draw_normals
 draw_middles = _compiled.draw_middles
 blt_advance = _compiled.blt_advance

@@ -9,6 +9,7 @@ Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Doubles = NDArray[np.float64]
 
+def mix_words(ids: Words, tweaks: Words, words: Words, /) -> int: ...
 def draw_normals(
     bits: Words,
     bins: Words,

@@ -23,17 +23,26 @@ typedef int64_t Loop(const Argument *);
 
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 
-/* VECTORED(name) defines the loop `name` from `name_body`, compiled again for processors that have vectors of four
-   doubles and fused multiply-add, unless PLAIN is defined.  The results are the same bits: fma() rounds once everywhere. */
-#if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN)
+/* VECTORED(name) defines the loop `name` from `name_body`, compiled again for processors that have fused multiply-add
+   and vectors of four or eight doubles, but of no more than WIDEST.  The results are the same bits: fma() rounds once
+   everywhere. */
+#ifndef WIDEST
+#define WIDEST 8
+#endif
+#if defined(__GNUC__) && defined(__x86_64__) && WIDEST > 1
 #define BODY static inline __attribute__((always_inline)) int64_t
-#define VECTORED(name)                                                                                          \
-    static __attribute__((target("avx2,fma"))) int64_t name##_wide(const Argument *a) { return name##_body(a); } \
-    static int64_t name##_plain(const Argument *a) { return name##_body(a); }                                   \
-    int64_t name(const Argument *a)                                                                             \
-    {                                                                                                           \
-        bool wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");                            \
-        return wide ? name##_wide(a) : name##_plain(a);                                                         \
+#define FOR(features, name) static __attribute__((target(features))) int64_t name(const Argument *a)
+#define HAS(feature) __builtin_cpu_supports(feature)
+#define VECTORED(name)                                                                    \
+    FOR("avx512f,avx512dq,avx512vl,avx2,fma", name##_of_eight) { return name##_body(a); } \
+    FOR("avx2,fma", name##_of_four) { return name##_body(a); }                            \
+    static int64_t name##_plain(const Argument *a) { return name##_body(a); }             \
+    int64_t name(const Argument *a)                                                       \
+    {                                                                                     \
+        if (!(HAS("avx2") && HAS("fma")))                                                 \
+            return name##_plain(a);                                                       \
+        bool eight = WIDEST == 8 && HAS("avx512f") && HAS("avx512dq") && HAS("avx512vl"); \
+        return eight ? name##_of_eight(a) : name##_of_four(a);                            \
     }
 #else
 #define BODY static inline int64_t

@@ -74,6 +74,7 @@ static PyObject *call(Loop *loop, const char *wanted, PyObject *const *given, Py
 }
 
 #define LOOPS(ENTRY)                                      \
+    ENTRY(mix_words, "Q2Q2Q3*")                           \
     ENTRY(draw_normals, "Q3Q1Q1d2FFd2*d2*")               \
     ENTRY(draw_middles, "Q3Q1Q1d2*")                      \
     ENTRY(blt_advance, "d2*d2*Nd1d1d1d2d2i2*N")           \

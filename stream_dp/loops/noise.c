@@ -11,17 +11,21 @@ enum { AT_ONCE = 256 };
 
 static const double WIDTH = 1.0 / (1 << CELL_BITS);
 
-/* The number of the cell that 128 bits mean, with its sign. */
+/* The number of the cell that 128 bits mean, with its sign.  No processor can guess which, so nothing here jumps on it. */
 EXACT double cell_of(uint64_t first, uint64_t second, const uint64_t *bins, const uint64_t *thresholds)
 {
     uint64_t own = first >> (63 - BIN_BITS) & ((1u << BIN_BITS) - 1), entry = bins[own];
     uint64_t choice = (first & (((uint64_t)1 << (63 - BIN_BITS)) - 1)) << 1 | second >> LOW_BITS;
-    uint64_t threshold = entry >> ALIAS_BITS;
-    bool below = choice < threshold;
+    uint64_t threshold = entry >> ALIAS_BITS, alias = entry & ((1u << ALIAS_BITS) - 1);
+    uint64_t below = (choice - threshold) >> 63; /* both are below 2^48 */
     if (choice == threshold)
         below = (second & (((uint64_t)1 << LOW_BITS) - 1)) < thresholds[own];
-    double number = (double)(int64_t)(below ? own : entry & ((1u << ALIAS_BITS) - 1));
-    return first >> 63 ? -number : number;
+    double number = (double)(int64_t)(alias ^ ((own ^ alias) & (0 - below)));
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    bits |= first & (uint64_t)1 << 63;
+    memcpy(&number, &bits, sizeof bits);
+    return number;
 }
 
 /* c[0] + c[1] x + .. */
@@ -61,6 +65,22 @@ EXACT void place(const double *c, double sixth, double sixth_rest, double cell, 
     total = quick_two_sum(total.high, start.low + (total.low + (v_low - product.low)));
     *high = total.high * WIDTH;
     *low = total.low * WIDTH;
+}
+
+/* ids (labels, 2), tweaks (tweaks, 2); words (tweaks, labels, 2): what each draw encrypts to get its bits */
+int64_t mix_words(const Argument *a)
+{
+    const uint64_t *ids = a[0].data, *tweaks = a[1].data;
+    uint64_t *restrict words = a[2].data;
+    int64_t labels = a[0].shape[0], count = a[1].shape[0];
+    FIT(a[0].shape[1] == 2 && a[1].shape[1] == 2);
+    FIT(a[2].shape[0] == count && a[2].shape[1] == labels && a[2].shape[2] == 2);
+    for (int64_t t = 0; t < count; t++, words += 2 * labels)
+        for (int64_t i = 0; i < labels; i++) {
+            words[2 * i] = ids[2 * i] ^ tweaks[2 * t];
+            words[2 * i + 1] = ids[2 * i + 1] ^ tweaks[2 * t + 1];
+        }
+    return 0;
 }
 
 /* bits (2 draws, labels, 2), bins, thresholds, series (8, 4), sixth, sixth_rest; high, low (draws, labels) */

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
-from stream_dp.loops import text_digests
+from stream_dp.loops import mix_words, text_digests
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
 
 NOISE_VERSION = 1
@@ -44,7 +44,6 @@ That is a million labels in eighteen thousand million rounds.  What else it mean
 """
 
 _WORD = np.dtype("<u8")
-_PAIR = np.dtype(np.complex128)  # 16 bytes that numpy copies in one move; never computed with
 _BLOCK_BYTES = 16
 _NO_SALT = np.zeros(16, np.uint8)
 _LENGTH, _PLACE, _PLACE_OF_PART = Struct("<I"), Struct("<QQ"), Struct("<Q32s")
@@ -71,8 +70,7 @@ class KeyedNoise:
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"an epoch's nonce must hold {NONCE_BYTES} bytes, not {len(nonce)}")
         self._encryptor = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB()).encryptor()
-        self._tweaks = np.empty(_CELLS_AT_ONCE, _PAIR)  # reused: fresh pages cost more than the noise
-        self._block = np.empty(2 * _CELLS_AT_ONCE, _WORD)
+        self._words = np.empty(2 * _CELLS_AT_ONCE, _WORD)  # reused: fresh pages cost more than the noise
         self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
@@ -158,21 +156,18 @@ class KeyedNoise:
         labels, 2), which last until the next ones are asked for.  All tweaks for some labels come before the next
         labels, and so many tweaks at once that their number is a multiple of `together`.
         """
-        pairs = np.frombuffer(b"".join(tweaks), _PAIR).reshape(-1, 1)
+        pairs = np.frombuffer(b"".join(tweaks), _WORD).reshape(-1, 2)
         columns = max(1, min(len(ids), _CELLS_AT_ONCE // together))
         rows = _CELLS_AT_ONCE // columns // together * together
         for left in range(0, len(ids), columns):
-            here = ids[left : left + columns].reshape(-1)
+            here = np.ascontiguousarray(ids[left : left + columns])
             for top in range(0, len(pairs), rows):
                 block = pairs[top : top + rows]
-                spread = self._tweaks[: len(block) * columns].reshape(len(block), columns)
-                if not left or len(pairs) > rows:  # else they are there from the labels before
-                    spread[:] = block  # as pairs of words: the copy is one long inner loop a row
-                tweak = spread.view(_WORD)[:, : len(here)]
-                words = self._block[: tweak.size].reshape(tweak.shape) if columns < len(ids) else tweak
-                np.bitwise_xor(tweak, here, out=words)
-                self._encryptor.update_into(words.reshape(-1).view(np.uint8).data, self._bits)
-                yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(len(block), -1, 2)
+                shape = (len(block), len(here), 2)
+                words = self._words[: 2 * len(block) * len(here)]
+                mix_words(here, block, words.reshape(shape))
+                self._encryptor.update_into(words.view(np.uint8).data, self._bits)
+                yield top, left, np.frombuffer(self._bits, _WORD, words.size).reshape(shape)
 
 
 @lru_cache(maxsize=1 << 14)
