@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
@@ -28,7 +29,7 @@ _STOP_SECONDS = 30.0
 _HAND_OVER_SECONDS = 5.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _LETTER_MILLISECONDS = 10_000
-_UNANSWERED = 2
+_UNANSWERED = 4
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -81,7 +82,7 @@ def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) 
 
 
 class InFlight:
-    """The batches that one producer has on their way to one topic: at most two that the broker has not answered.
+    """The batches that one producer has on their way to one topic: at most four that the broker has not answered.
 
     While the broker is silent it says so every half a minute, and that this process still works.
     """
@@ -90,22 +91,28 @@ class InFlight:
         """`topic` has one partition; `kafka` is the brokers' address as it is logged."""
         self._producer, self._topic, self._kafka, self._watch = sender, topic, kafka, watch
         self._unanswered = deque[asyncio.Future[int]]()
+        self._compressing = ThreadPoolExecutor(1, "compress")
         self._last: asyncio.Future[Awaitable[RecordMetadata]] | None = None
         self._end = 0
 
     async def send(self, batch: Batch) -> None:
-        """Have a batch compressed and handed to the producer; waits only while too many others are unanswered."""
+        """Have a batch compressed beside whatever else runs, and handed to the producer.
+
+        Waits only while too many others are unanswered.
+        """
         await self._answered(_UNANSWERED - 1)
-        self._last = asyncio.ensure_future(self._hand_over(batch, self._last))
+        compressed = asyncio.get_running_loop().run_in_executor(self._compressing, batch.compress)
+        self._last = asyncio.ensure_future(self._hand_over(batch, compressed, self._last))
         self._unanswered.append(asyncio.ensure_future(_end_of(batch, self._last)))
 
     async def _hand_over(
-        self, batch: Batch, before: asyncio.Future[Awaitable[RecordMetadata]] | None
+        self,
+        batch: Batch,
+        compressed: asyncio.Future[None],
+        before: asyncio.Future[Awaitable[RecordMetadata]] | None,
     ) -> Awaitable[RecordMetadata]:
-        """Compress a batch beside whatever else runs, and give it to the producer; not if the one before failed."""
-        if before is not None:
-            await before
-        await asyncio.to_thread(batch.compress)
+        """Give a batch to the producer once it is compressed; not if the one before failed."""
+        await (compressed if before is None else asyncio.gather(before, compressed))
         stored: Awaitable[RecordMetadata] = await self._producer.send_batch(batch, self._topic, partition=0)
         return stored
 
@@ -126,6 +133,7 @@ class InFlight:
             await asyncio.wait({self._last}, timeout=_HAND_OVER_SECONDS)
             if not self._last.cancel() and not self._last.cancelled():
                 self._last.exception()
+        self._compressing.shutdown(wait=False)
 
     async def _answered(self, at_most: int) -> None:
         with self._watch.progress.waiting("kafka-acknowledgement"):

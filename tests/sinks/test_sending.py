@@ -1,4 +1,4 @@
-"""Handing batches to the broker: at most two wait for an answer, and a silent broker is spoken of."""
+"""Handing batches to the broker: at most four wait for an answer, and a silent broker is spoken of."""
 
 import asyncio
 from threading import Event
@@ -62,19 +62,19 @@ async def until_idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_third_batch_waits_for_the_first_answer() -> None:
+async def test_a_fifth_batch_waits_for_the_first_answer() -> None:
     broker = Broker()
     sent, _ = in_flight(broker)
-    for _ in range(2):
+    for _ in range(4):
         await sent.send(Batch(5))
-    await asked(broker, 2)
-    third = asyncio.ensure_future(sent.send(Batch(1)))
+    await asked(broker, 4)
+    fifth = asyncio.ensure_future(sent.send(Batch(1)))
     await until_idle()
-    assert not third.done()
+    assert not fifth.done()
     broker.answer(0, offset=100)
-    await third
-    await asked(broker, 3)
-    assert (len(broker.asked), sent.end(7)) == (3, 105)
+    await fifth
+    await asked(broker, 5)
+    assert (len(broker.asked), sent.end(7)) == (5, 105)
 
 
 async def test_batches_are_handed_over_in_their_order_however_long_one_is_compressed() -> None:
