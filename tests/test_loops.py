@@ -119,7 +119,11 @@ def test_a_processor_without_wide_vectors_draws_the_same_noise(widest: int, tmp_
     shutil.copy(ROOT / "setup.py", tmp_path)
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(
-        build, cwd=tmp_path, env={**os.environ, "CFLAGS": f"-DWIDEST={widest}"}, check=True, capture_output=True
+        build,
+        cwd=tmp_path,
+        env={**os.environ, "CFLAGS": f"-DWIDEST={widest}"},
+        check=True,
+        capture_output=True,
     )
     check = """
 from stream_dp.counters.golden import check_golden_noise

@@ -37,7 +37,8 @@ def row_variances(gaps: Gaps, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
     sizes = np.bincount(stretches, minlength=1)
     least = _FEW if np.count_nonzero(sizes >= _FEW) <= _AT_ONCE else _MANY
     rare = sizes[stretches] < least
-    found[rare] = _row_variances(gaps, rounds[rare])
+    if rare.any():
+        found[rare] = _row_variances(gaps, rounds[rare])
     for stretch in np.flatnonzero(sizes >= least).tolist():
         there = stretches == stretch
         found[there] = _variances_of_stretch(gaps, stretch)[rounds[there] % _NEAR]

@@ -1,6 +1,7 @@
 """What a release says of its noise and thresholds, as the inside of a JSON object, and which test found each label."""
 
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -49,29 +50,34 @@ def _sd_and_tau(sd: float, tau: int) -> str:
 
 
 def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> list[str]:
-    """All rounds of a block have the same labels, and so the same tests that found them."""
-    rounds, tests = block.rounds, mechanism.tests
-    there = np.unique(block.found if block.found is not None else [])
-    of_tests = mechanism.sds_since(there[:, np.newaxis], rounds).round(_DIGITS)
-    numbers = np.column_stack([mechanism.sds(rounds), of_tests.T])
-    told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
+    """All rounds of a block have the same labels, and so the same tests that found them, in their order."""
+    found = np.empty(0, np.int32) if block.found is None else block.found
+    there = found[np.flatnonzero(np.diff(found, prepend=-1))]
+    of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds).round(_DIGITS)
+    numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T])
     sds = ",".join(f'"{test}":%s' for test in there.tolist())
-    found = []
-    for number, row in zip(rounds.tolist(), _rows_as_text(numbers), strict=True):
-        test = mechanism.test_of(number)
-        sd, *of_row = row
-        tau = f',"tau":{mechanism.test_taus[test - 1]}' if test and tests[test - 1] == number else ""
-        due = f',"next_test":{tests[test]}' if test < len(tests) else ""
-        found.append(f'"sd":{sd}{tau}{due},"sds":{{{sds % tuple(of_row)}}},{told}')
-    return found
+    told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
+    rounds = zip(block.rounds.tolist(), _rows_as_text(numbers), strict=True)
+    written = []
+    for schedule, alike in groupby(rounds, lambda pair: _schedule(mechanism, pair[0])):
+        form = f'"sd":%s{schedule},"sds":{{{sds}}},{told}'
+        written += [form % tuple(row.split(",")) for _, row in alike]
+    return written
 
 
-def _rows_as_text(numbers: NDArray[np.float64]) -> list[list[str]]:
+def _schedule(mechanism: DiscoveryMechanism, round_number: int) -> str:
+    """The fields about the test of a round, if it is one, and the next one."""
+    tests, test = mechanism.tests, mechanism.test_of(round_number)
+    tau = f',"tau":{mechanism.test_taus[test - 1]}' if test and tests[test - 1] == round_number else ""
+    return tau + (f',"next_test":{tests[test]}' if test < len(tests) else "")
+
+
+def _rows_as_text(numbers: NDArray[np.float64]) -> list[str]:
     """Each number of an array as JSON, row by row: all of them at once, because most of a call is its beginning."""
     if not len(numbers):
         return []
     text = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return [row.split(",") for row in text[2:-2].split("],[")]
+    return text[2:-2].split("],[")
 
 
 @lru_cache(maxsize=64)
