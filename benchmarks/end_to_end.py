@@ -23,7 +23,7 @@ from stream_dp.config.settings import Settings
 from stream_dp.dev.servers import embedded
 from stream_dp.engine.release_schedule import ReleaseSchedule
 from stream_dp.kafka import log
-from stream_dp.operations.collector import collect_seldom
+from stream_dp.operations.memory import collect_seldom, keep_freed
 from stream_dp.sinks.sending import producer
 from stream_dp.workers.histogram import Worker
 from tests.apache_kafka.server import KafkaUnavailableError, apache_kafka
@@ -61,6 +61,7 @@ def main(console: Console) -> None:
     )
     steps = Table("microseconds an event", *(f"{case.labels:,} labels, {case.release}" for case in CASES))
     collect_seldom()  # as the host of a worker does
+    keep_freed()
     with tempfile.TemporaryDirectory() as folder, embedded(Path(folder)) as servers:
         _turns(table, "embedded", servers.kafka, servers.redis_url)
         _add_steps(steps, servers.kafka, servers.redis_url)

@@ -10,7 +10,7 @@ from faust.app.base import BootStrategy
 from stream_dp.config.settings import Settings
 from stream_dp.errors import Refused
 from stream_dp.operations import stacks
-from stream_dp.operations.collector import collect_seldom
+from stream_dp.operations.memory import collect_seldom, keep_freed
 
 REFUSED = 2
 """The exit status of a worker that gave up."""
@@ -39,6 +39,7 @@ class WorkerService(faust.Service):
     @faust.Service.task
     async def _work(self) -> None:
         collect_seldom()
+        keep_freed()
         try:
             await self.worker.run()
         except Refused as refusal:

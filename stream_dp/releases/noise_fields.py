@@ -51,7 +51,7 @@ def _sd_and_tau(sd: float, tau: int) -> str:
 
 def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> list[str]:
     """All rounds of a block have the same labels, and so the same tests that found them, in their order."""
-    found = np.empty(0, np.int32) if block.found is None else block.found
+    found = np.empty(0, np.int64) if block.found is None else block.found.astype(np.int64)
     there = found[np.flatnonzero(np.diff(found, prepend=-1))]
     of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds).round(_DIGITS)
     numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T])

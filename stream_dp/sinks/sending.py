@@ -29,7 +29,7 @@ _STOP_SECONDS = 30.0
 _HAND_OVER_SECONDS = 5.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _LETTER_MILLISECONDS = 10_000
-_UNANSWERED = 4
+_UNANSWERED = 8
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -82,7 +82,7 @@ def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) 
 
 
 class InFlight:
-    """The batches that one producer has on their way to one topic: at most four that the broker has not answered.
+    """The batches that one producer has on their way to one topic: at most eight that the broker has not answered.
 
     While the broker is silent it says so every half a minute, and that this process still works.
     """

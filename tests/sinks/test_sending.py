@@ -1,4 +1,4 @@
-"""Handing batches to the broker: at most four wait for an answer, and a silent broker is spoken of."""
+"""Handing batches to the broker: at most eight wait for an answer, and a silent broker is spoken of."""
 
 import asyncio
 from threading import Event
@@ -62,19 +62,19 @@ async def until_idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_fifth_batch_waits_for_the_first_answer() -> None:
+async def test_a_ninth_batch_waits_for_the_first_answer() -> None:
     broker = Broker()
     sent, _ = in_flight(broker)
-    for _ in range(4):
+    for _ in range(8):
         await sent.send(Batch(5))
-    await asked(broker, 4)
-    fifth = asyncio.ensure_future(sent.send(Batch(1)))
+    await asked(broker, 8)
+    ninth = asyncio.ensure_future(sent.send(Batch(1)))
     await until_idle()
-    assert not fifth.done()
+    assert not ninth.done()
     broker.answer(0, offset=100)
-    await fifth
-    await asked(broker, 5)
-    assert (len(broker.asked), sent.end(7)) == (5, 105)
+    await ninth
+    await asked(broker, 9)
+    assert (len(broker.asked), sent.end(7)) == (9, 105)
 
 
 async def test_batches_are_handed_over_in_their_order_however_long_one_is_compressed() -> None:
