@@ -130,6 +130,24 @@ def taken_before(held: deque[Records], end: int) -> Iterator[Records]:
         yield records
 
 
+def first_of(held: deque[Records], most: int, end: int) -> Iterator[Records]:
+    """Take away the first events, at most so many, and none from the offset `end` on.
+
+    >>> held = deque([Records(0, (3, 5, 6, 9), (1, 1, 1, 1), (None,) * 4, (b"",) * 4)])
+    >>> [records.offsets for records in first_of(held, 9, 9)], [records.offsets for records in held]
+    ([(3, 5, 6)], [(9,)])
+    """
+    for records in taken_before(held, end):
+        if len(records) > most:
+            held.appendleft(records[most:])
+            records = records[:most]
+        if records:
+            yield records
+        most -= len(records)
+        if not most:
+            return
+
+
 def one_by_one(parts: Iterable[LogPart]) -> Iterator[LogEntry]:
     """Each entry of a log that comes in parts; what an engine counted is none."""
     for part in parts:

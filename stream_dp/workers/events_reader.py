@@ -5,16 +5,15 @@ import sys
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 
 from stream_dp.config.settings import Settings
 from stream_dp.engine.epoch import Epoch
 from stream_dp.events.barrier_chain import BarrierChain
-from stream_dp.events.merged_log import LogEntry, LogPart, MergedLog, one_by_one
-from stream_dp.events.record import Record
+from stream_dp.events.merged_log import LogEntry, LogPart, MergedLog, first_of, one_by_one
 from stream_dp.events.records import Records
 from stream_dp.kafka import log
 from stream_dp.kafka.consuming import BatchConsumer
@@ -73,6 +72,7 @@ class EventsReader:
         self._barriers = TopicPartition(settings.barriers, 0)
         self._starts = position.offsets
         self._events: list[TopicPartition] = []
+        self._fetched: deque[Records] = deque()  # of the only partition, what was not given yet
         self._merged: MergedLog | None = None
         self._segment: deque[LogEntry] = (
             deque()
@@ -114,35 +114,41 @@ class EventsReader:
         Where no barriers close rounds, none of the events is beyond the end of the segment that has begun.
         """
         if self._merged is None:
-            return list(await self._read_plain(most))
+            return [*await self._read_plain(most)]
         if not self._by_events:
             return await self._read_merged(self._merged, most)
         if not self._segment:
             self._segment.extend(one_by_one(await self._read_merged(self._merged, 1)))
         return [self._segment.popleft() for _ in range(min(most, len(self._segment)))]
 
-    async def _read_plain(self, most: int) -> list[Record]:
+    async def _read_plain(self, most: int) -> list[Records]:
         """The next events of the only partition."""
         [place] = self._events
         if await self.at_segment_end():
             self._segment_end = None
-        limit = min(most, self._at_once)
-        if self._segment_end is not None:
-            limit = min(limit, self._segment_end - await self._consumer.position(place))
-        found = await self._fetched([place], limit)
-        if self._segment_end is None and place in found:
+        if not self._fetched:
+            found = await self._come({place: sys.maxsize})
+            in_time = (self._before(records, at(self._ends.events, 0)) for records in found.get(place, ()))
+            self._fetched.extend(filter(None, in_time))
+        end = sys.maxsize if self._segment_end is None else self._segment_end
+        taken = [*first_of(self._fetched, min(most, self._at_once), end)]
+        if self._segment_end is None and taken:
             told = self._consumer.last_stable_offset(place) or 0
-            self._segment_end = max(told, found[place][-1].offset + 1)
-        return [Record.of(record) for record in self._in_time(found.get(place, ()), at(self._ends.events, 0))]
+            self._segment_end = max(told, taken[-1].offsets[-1] + 1)
+        return taken
+
+    async def _reached(self) -> int:
+        """The next offset of the only partition that was not given yet."""
+        return (
+            self._fetched[0].offsets[0] if self._fetched else await self._consumer.position(self._events[0])
+        )
 
     async def _read_merged(self, merged: MergedLog, most: int) -> list[LogPart]:
         """What up to `most` barriers tell of the order of events."""
         if merged.barriers and not merged.awaited:
             await asyncio.sleep(0)  # whoever else waits has a turn
             return merged.take(most)
-        wanted, began = await self._wanted(merged), time.monotonic()
-        found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, self._headers)
-        self.silence = 0.0 if found else self.silence + time.monotonic() - began
+        found = await self._come(await self._wanted(merged))
         for records in found.pop(self._barriers, ()):
             self._barriers_read = records.offsets[-1] + 1
             in_time = self._before(records, self._ends.barriers or 0)
@@ -160,13 +166,11 @@ class EventsReader:
         """Those that are to be given."""
         return records[: bisect_left(records.offsets, end)] if self._stop_there else records
 
-    async def _fetched(
-        self, wanted: Sequence[TopicPartition], limit: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+    async def _come(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Records]]:
         began = time.monotonic()
-        found = await self._consumer.getmany(*wanted, timeout_ms=_POLL_MILLISECONDS, max_records=limit)
+        found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, self._headers)
         self.silence = 0.0 if found else self.silence + time.monotonic() - began
-        return dict(found)
+        return found
 
     async def at_segment_end(self) -> bool:
         """Whether all that the log held when the segment began has been read.
@@ -176,8 +180,7 @@ class EventsReader:
         """
         if self._merged is not None:
             return not self._segment
-        reached = await self._consumer.position(self._events[0])
-        return self._segment_end is not None and reached >= self._segment_end
+        return self._segment_end is not None and await self._reached() >= self._segment_end
 
     async def _wanted(self, merged: MergedLog) -> dict[TopicPartition, int]:
         """How far to read each topic now.  Events behind the last barrier that is known have to be kept in memory."""
@@ -189,13 +192,10 @@ class EventsReader:
             wanted |= dict.fromkeys(self._events, sys.maxsize)
         return wanted
 
-    def _in_time(self, found: Sequence[ConsumerRecord], end: int) -> list[ConsumerRecord]:
-        return [record for record in found if record.offset < end] if self._stop_there else list(found)
-
     async def caught_up(self) -> bool:
         """Whether all that the log held at the start has been given, but for the events of an open round."""
         if self._merged is None:
-            return await self._consumer.position(self._events[0]) >= self._ends.events[0]
+            return await self._reached() >= self._ends.events[0]
         return not (self._segment or self._merged.barriers) and await self._has_all_barriers()
 
     async def _has_all_barriers(self) -> bool:
