@@ -6,7 +6,8 @@ clock.  Where events of several partitions end rounds, barriers say in which ord
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from stream_dp.events.barrier_chain import Barrier
@@ -52,6 +53,9 @@ class Round(NamedTuple):
         return chain.from_iterable(self.runs)
 
 
+_made: "partial[Round]" = partial(tuple.__new__, Round)
+
+
 @dataclass
 class RoundCutter:
     """Cuts the log of an events topic into rounds.
@@ -87,13 +91,18 @@ class RoundCutter:
         if self.events_per_round is None:
             return self._by_barriers(in_columns(parts), most)
         if self.events_per_round == 1 and self.barrier is None:  # spare each event the look at what is open
-            return self._each_alone(one_by_one(parts), most)
+            return self._each_alone(in_columns(parts), most)
         return self._by_events(one_by_one(parts), most)
 
-    def _each_alone(self, entries: Iterable[LogEntry], most: int) -> list[Round]:
-        fresh = [each for each in entries if isinstance(each, Record) and each.offset >= self.next_offset]
-        rounds = [Round(((each,),), each.offset + 1, each.timestamp) for each in fresh[:most]]
-        self.next_offset = rounds[-1].next_offset if rounds else self.next_offset
+    def _each_alone(self, parts: Iterable[Records | Barrier], most: int) -> list[Round]:
+        rounds: list[Round] = []
+        for part in parts:
+            fresh = fresh_from(part, self.next_offset) if isinstance(part, Records) else None
+            if fresh and (fresh := fresh[: most - len(rounds)]):
+                runs = (((record,),) for record in fresh)
+                ends = [offset + 1 for offset in fresh.offsets]
+                rounds += map(_made, zip(runs, ends, fresh.timestamps, repeat(None), repeat(())))
+                self.next_offset = ends[-1]
         return rounds
 
     def _by_barriers(self, parts: Iterable[Records | Barrier], most: int) -> list[Round]:

@@ -61,7 +61,8 @@ async def segments(consumer: Any, until: int, most: int) -> dict[int, list[int]]
     end, begins = 0, True
     while not await reader.caught_up():
         begins = begins or await reader.at_segment_end()
-        given = [offset for part in await reader.read(most) for offset in part.offsets]  # type: ignore[union-attr]
+        parts: list[Any] = await reader.read(most)
+        given = [offset for part in parts for offset in part.offsets]
         assert len(given) <= most
         if begins and given:
             end, begins = consumer.last_stable_offset(PLACE), False
