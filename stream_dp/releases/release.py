@@ -1,7 +1,8 @@
 """A release as subscribers read it from `<stream>.releases`.  JSON Schema: docs/schemas/release.json."""
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -9,6 +10,8 @@ from stream_dp.config.times import milliseconds, parse_time
 from stream_dp.privacy.share import Share, share_over_cap
 from stream_dp.privacy.shown import Shown
 from stream_dp.privacy.wording import counted
+
+_Release = TypeVar("_Release", bound="Release")
 
 VERSION: Literal[1] = 1
 LARGEST_PART = 900_000
@@ -165,9 +168,55 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
         return self.since is not None and self.since[label] < self.epoch
 
 
-_RELEASE_DECODER = msgspec.json.Decoder(Release)
+def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
+    """What decodes a record's value as `kind`; it raises msgspec.DecodeError for anything else.
+
+    Which labels a release has, and what is known of them, is the same in most of them, and is decoded only if it
+    differs: see `_Column`.
+    """
+    fields: list[Any] = [
+        (field.name, msgspec.Raw, msgspec.field(name=field.encode_name, default=_NO_COLUMN))
+        if field.name in _SAME
+        else (field.name, field.type, msgspec.field(name=field.encode_name, default=field.default))
+        for field in msgspec.structs.fields(kind)
+    ]
+    decode = msgspec.json.Decoder(msgspec.defstruct(kind.__name__, fields, kw_only=True)).decode
+
+    def decoded(value: bytes) -> _Release:
+        columns = msgspec.structs.asdict(decode(value))
+        for name, column in _SAME.items():
+            columns[name] = column.decode(bytes(columns[name]))
+        try:
+            return kind(**columns)
+        except ValueError as wrong:
+            raise msgspec.ValidationError(str(wrong)) from None
+
+    return decoded
 
 
-def decode_release(value: bytes) -> Release:
-    """The release in a record's value; raises msgspec.DecodeError for anything else."""
-    return _RELEASE_DECODER.decode(value)
+class _Column:
+    """A column that most releases say again: it is decoded once, and compared as bytes from then on."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._known: dict[tuple[int, bytes], tuple[bytes, list[Any] | None]] = {}
+
+    def decode(self, column: bytes) -> list[Any] | None:
+        """A list of its own for each release, whose owner may change it."""
+        brief = len(column), column[-_BRIEF:]
+        text, values = self._known.get(brief, (b"", None))
+        if text != column:
+            values = self._decode(column)
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+            self._known[brief] = column, values
+        return values if values is None else values.copy()
+
+
+_KNOWN, _BRIEF = 32, 64
+_NO_COLUMN = msgspec.Raw(b"null")
+_NUMBERS = list[int] | None
+_SAME = {"labels": _Column(list[str]), "found": _Column(_NUMBERS), "since": _Column(_NUMBERS)}
+
+decode_release = decoder_of(Release)
+"""The release in a record's value; raises msgspec.DecodeError for anything else."""

@@ -3,14 +3,12 @@
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
 from stream_dp.errors import needs_extra
 from stream_dp.frames import Framed
 from stream_dp.privacy.share import Share, share_between
 from stream_dp.releases.difference import Difference, difference_of
 from stream_dp.releases.estimates.showings import Showing, Showings
-from stream_dp.releases.release import Release
+from stream_dp.releases.release import Release, decoder_of
 from stream_dp.releases.totals import Total, totals_of
 
 if TYPE_CHECKING:
@@ -150,5 +148,5 @@ class WholeRelease(Release, Framed, frozen=True, kw_only=True, dict=True):
         return f"{self.stream}, round {self.round:,}, {self.ts}. {self.counts_what}"
 
 
-decode_whole_release = msgspec.json.Decoder(WholeRelease).decode
+decode_whole_release = decoder_of(WholeRelease)
 """The release in a record's value, one part of it or all.  Raises msgspec.ValidationError or msgspec.DecodeError."""
