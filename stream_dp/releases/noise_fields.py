@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -57,18 +58,22 @@ def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> lis
     numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T])
     sds = ",".join(f'"{test}":%s' for test in there.tolist())
     told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
-    rounds = zip(block.rounds.tolist(), _rows_as_text(numbers), strict=True)
+    last, before = (
+        np.searchsorted(mechanism.tests, block.rounds, side).tolist() for side in ("right", "left")
+    )
     written = []
-    for schedule, alike in groupby(rounds, lambda pair: _schedule(mechanism, pair[0])):
-        form = f'"sd":%s{schedule},"sds":{{{sds}}},{told}'
-        written += [form % tuple(row.split(",")) for _, row in alike]
+    for (test, earlier), alike in groupby(
+        zip(last, before, _rows_as_text(numbers), strict=True), itemgetter(0, 1)
+    ):
+        form = f'"sd":%s{_schedule(mechanism, test, test > earlier)},"sds":{{{sds}}},{told}'
+        written += [form % tuple(row.split(",")) for _, _, row in alike]
     return written
 
 
-def _schedule(mechanism: DiscoveryMechanism, round_number: int) -> str:
-    """The fields about the test of a round, if it is one, and the next one."""
-    tests, test = mechanism.tests, mechanism.test_of(round_number)
-    tau = f',"tau":{mechanism.test_taus[test - 1]}' if test and tests[test - 1] == round_number else ""
+def _schedule(mechanism: DiscoveryMechanism, test: int, is_test: bool) -> str:
+    """The fields about a round, `test` of whose tests are over: its own, if it is one, and the next one."""
+    tests = mechanism.tests
+    tau = f',"tau":{mechanism.test_taus[test - 1]}' if is_test else ""
     return tau + (f',"next_test":{tests[test]}' if test < len(tests) else "")
 
 
