@@ -59,10 +59,10 @@ deployment: install .venv/.installed-deployment ## load the chart and the Compos
 	$(PYTEST) tests/deploy
 
 containers: install ## build the image and run the Compose file in a container engine of its own (needs root, docker.io, mmdebstrap, Go, Java and Maven)
-	.venv/bin/python -m pytest tests/containers --capture no
+	.venv/bin/python -m pytest tests/containers --capture no -rs
 
 kubernetes: install ## install the chart in a Kubernetes of one node, built from its sources (needs what containers needs, and containernetworking-plugins)
-	.venv/bin/python -m pytest tests/kubernetes --capture no
+	.venv/bin/python -m pytest tests/kubernetes --capture no -rs
 
 spark: install .venv/.installed-spark ## run jobs on Apache Spark, with the same results as here (needs Java 17 and Maven)
 	$(PYTEST) tests/apache_spark

@@ -135,3 +135,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"Real events were the {REAL_EVENTS}, and what needs the invoices was skipped: {NO_INVOICES}."
         )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Whoever asks for tests none of which can run here is not told that all is well."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    outcomes = {} if reporter is None or session.config.getoption("collectonly") else reporter.stats
+    if exitstatus == 0 and "skipped" in outcomes and "passed" not in outcomes:
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
