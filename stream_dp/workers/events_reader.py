@@ -126,12 +126,15 @@ class EventsReader:
         [place] = self._events
         if await self.at_segment_end():
             self._segment_end = None
-        if not self._fetched:
-            found = await self._come({place: sys.maxsize})
+        most = min(most, self._at_once)
+        held = sum(map(len, self._fetched))
+        if held < most:
+            wanted = {place: await self._consumer.position(place) + most - held}
+            found = await self._come(wanted, 0 if held else _POLL_MILLISECONDS)
             in_time = (self._before(records, at(self._ends.events, 0)) for records in found.get(place, ()))
             self._fetched.extend(filter(None, in_time))
         end = sys.maxsize if self._segment_end is None else self._segment_end
-        taken = [*first_of(self._fetched, min(most, self._at_once), end)]
+        taken = [*first_of(self._fetched, most, end)]
         if self._segment_end is None and taken:
             told = self._consumer.last_stable_offset(place) or 0
             self._segment_end = max(told, taken[-1].offsets[-1] + 1)
@@ -148,7 +151,7 @@ class EventsReader:
         if merged.barriers and not merged.awaited:
             await asyncio.sleep(0)  # whoever else waits has a turn
             return merged.take(most)
-        found = await self._come(await self._wanted(merged))
+        found = await self._come(await self._wanted(merged), _POLL_MILLISECONDS)
         for records in found.pop(self._barriers, ()):
             self._barriers_read = records.offsets[-1] + 1
             in_time = self._before(records, self._ends.barriers or 0)
@@ -166,9 +169,11 @@ class EventsReader:
         """Those that are to be given."""
         return records[: bisect_left(records.offsets, end)] if self._stop_there else records
 
-    async def _come(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[Records]]:
+    async def _come(
+        self, wanted: Mapping[TopicPartition, int], milliseconds: int
+    ) -> dict[TopicPartition, list[Records]]:
         began = time.monotonic()
-        found = await self._consumer.records_up_to(wanted, _POLL_MILLISECONDS, self._headers)
+        found = await self._consumer.records_up_to(wanted, milliseconds, self._headers)
         self.silence = 0.0 if found else self.silence + time.monotonic() - began
         return found
 
