@@ -8,8 +8,7 @@ from stream_dp.config.wrong_values import Form
 from stream_dp.counters import MECHANISMS, WINDOW
 
 LARGEST_BATCH_ROUNDS = 500
-"""Most rounds that a worker takes at once.  Three such batches, one being sent and two on their way, are what it may
-send again after it slept, and no more than `releases_topic.LONGEST_REPETITION`."""
+"""Most rounds that a worker takes at once: see `releases.topic.LONGEST_REPETITION`."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 BatchRounds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BATCH_ROUNDS)]

@@ -15,6 +15,7 @@ from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.config.connections import Kafka, aiokafka_options
+from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
 from stream_dp.kafka.record_batches import name_producer
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 from stream_dp.operations.watch import Watch
@@ -30,6 +31,8 @@ _HAND_OVER_SECONDS = 5.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _LETTER_MILLISECONDS = 10_000
 _UNANSWERED = 8
+MOST_ON_THEIR_WAY = 2 * LARGEST_BATCH_ROUNDS
+"""Most records that the broker has not answered: what a worker that slept may send again, see `LONGEST_REPETITION`."""
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -82,15 +85,16 @@ def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) 
 
 
 class InFlight:
-    """The batches that one producer has on their way to one topic: at most eight that the broker has not answered.
+    """The batches that one producer has on their way to one topic: those that the broker has not answered yet.
 
+    They are at most eight, of at most `MOST_ON_THEIR_WAY` records together.
     While the broker is silent it says so every half a minute, and that this process still works.
     """
 
     def __init__(self, sender: AIOKafkaProducer, topic: str, kafka: str, watch: Watch) -> None:
         """`topic` has one partition; `kafka` is the brokers' address as it is logged."""
         self._producer, self._topic, self._kafka, self._watch = sender, topic, kafka, watch
-        self._unanswered = deque[asyncio.Future[int]]()
+        self._unanswered = deque[tuple[asyncio.Future[int], int]]()  # with the number of records of each
         self._compressing = ThreadPoolExecutor(1, "compress")
         self._last: asyncio.Future[Awaitable[RecordMetadata]] | None = None
         self._end = 0
@@ -100,10 +104,11 @@ class InFlight:
 
         Waits only while too many others are unanswered.
         """
-        await self._answered(_UNANSWERED - 1)
+        records = batch.record_count()
+        await self._answered(_UNANSWERED - 1, max(0, MOST_ON_THEIR_WAY - records))
         compressed = asyncio.get_running_loop().run_in_executor(self._compressing, batch.compress)
         self._last = asyncio.ensure_future(self._hand_over(batch, compressed, self._last))
-        self._unanswered.append(asyncio.ensure_future(_end_of(batch, self._last)))
+        self._unanswered.append((asyncio.ensure_future(_end_of(batch, self._last)), records))
 
     async def _hand_over(
         self,
@@ -118,7 +123,7 @@ class InFlight:
 
     async def settle(self) -> None:
         """Wait until the broker has everything; the producer sends it until it does.  Raises KafkaError."""
-        await self._answered(0)
+        await self._answered(0, 0)
 
     def end(self, least: int) -> int:
         """The offset after the last batch that the broker has, or `least` where that is more or nothing was sent."""
@@ -126,7 +131,7 @@ class InFlight:
 
     async def drop(self) -> None:
         """Wait for no answer any more, only until the producer has what was sent, unless that takes long."""
-        for unanswered in self._unanswered:
+        for unanswered, _ in self._unanswered:
             if not unanswered.cancel() and not unanswered.cancelled():
                 unanswered.exception()  # else it would be reported as one that nobody has looked at
         if self._last is not None:
@@ -135,21 +140,21 @@ class InFlight:
                 self._last.exception()
         self._compressing.shutdown(wait=False)
 
-    async def _answered(self, at_most: int) -> None:
+    async def _answered(self, batches: int, records: int) -> None:
+        """Wait until at most so many batches are unanswered, of at most so many records."""
         with self._watch.progress.waiting("kafka-acknowledgement"):
-            await self._until_answered(at_most)
+            unanswered = self._unanswered
+            while len(unanswered) > batches or sum(held for _, held in unanswered) > records:
+                self._end = max(self._end, await self._answer(unanswered[0][0]))
+                unanswered.popleft()
 
-    async def _until_answered(self, at_most: int) -> None:
-        unanswered = self._unanswered
-        while len(unanswered) > at_most:
-            oldest = unanswered[0]
-            while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
-                why = f"no answer to a batch for {_LONGEST_SILENCE_SECONDS:.0f} s"
-                self._watch.outages.waits(f"Kafka at {self._kafka}", why)
-                self._watch.answered(False)
-                self._watch.outage("kafka")
-            self._end = max(self._end, await oldest)
-            unanswered.popleft()
+    async def _answer(self, oldest: asyncio.Future[int]) -> int:
+        while not (await asyncio.wait({oldest}, timeout=_LONGEST_SILENCE_SECONDS))[0]:
+            why = f"no answer to a batch for {_LONGEST_SILENCE_SECONDS:.0f} s"
+            self._watch.outages.waits(f"Kafka at {self._kafka}", why)
+            self._watch.answered(False)
+            self._watch.outage("kafka")
+        return await oldest
 
 
 async def _end_of(batch: Batch, handed_over: Awaitable[Awaitable[RecordMetadata]]) -> int:

@@ -1,4 +1,4 @@
-"""Handing batches to the broker: at most eight wait for an answer, and a silent broker is spoken of."""
+"""Handing batches to the broker: so many wait for an answer and no more, and a silent broker is spoken of."""
 
 import asyncio
 from threading import Event
@@ -62,19 +62,20 @@ async def until_idle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_ninth_batch_waits_for_the_first_answer() -> None:
+@pytest.mark.parametrize(("records", "at_once"), [(5, 8), (500, 2), (501, 1), (400, 2), (2_000, 1)])
+async def test_one_batch_more_waits_for_the_first_answer(records: int, at_once: int) -> None:
     broker = Broker()
     sent, _ = in_flight(broker)
-    for _ in range(8):
-        await sent.send(Batch(5))
-    await asked(broker, 8)
-    ninth = asyncio.ensure_future(sent.send(Batch(1)))
+    for _ in range(at_once):
+        await asyncio.wait_for(sent.send(Batch(records)), 60)
+    await asked(broker, at_once)
+    another = asyncio.ensure_future(sent.send(Batch(records)))
     await until_idle()
-    assert not ninth.done()
+    assert not another.done()
     broker.answer(0, offset=100)
-    await ninth
-    await asked(broker, 9)
-    assert (len(broker.asked), sent.end(7)) == (9, 105)
+    await another
+    await asked(broker, at_once + 1)
+    assert (len(broker.asked), sent.end(7)) == (at_once + 1, 100 + records)
 
 
 async def test_batches_are_handed_over_in_their_order_however_long_one_is_compressed() -> None:
