@@ -174,9 +174,10 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
     Which labels a release has, and what is known of them, is the same in most of them, and is decoded only if it
     differs: see `_Column`.
     """
+    same = {name: _Column(column) for name, column in _SAME.items()}
     fields: list[Any] = [
         (field.name, msgspec.Raw, msgspec.field(name=field.encode_name, default=_NO_COLUMN))
-        if field.name in _SAME
+        if field.name in same
         else (field.name, field.type, msgspec.field(name=field.encode_name, default=field.default))
         for field in msgspec.structs.fields(kind)
     ]
@@ -184,7 +185,7 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
 
     def decoded(value: bytes) -> _Release:
         columns = msgspec.structs.asdict(decode(value))
-        for name, column in _SAME.items():
+        for name, column in same.items():
             columns[name] = column.decode(bytes(columns[name]))
         try:
             return kind(**columns)
@@ -215,8 +216,7 @@ class _Column:
 
 _KNOWN, _BRIEF = 32, 64
 _NO_COLUMN = msgspec.Raw(b"null")
-_NUMBERS = list[int] | None
-_SAME = {"labels": _Column(list[str]), "found": _Column(_NUMBERS), "since": _Column(_NUMBERS)}
+_SAME: dict[str, Any] = {"labels": list[str], "found": list[int] | None, "since": list[int] | None}
 
 decode_release = decoder_of(Release)
 """The release in a record's value; raises msgspec.DecodeError for anything else."""

@@ -32,7 +32,7 @@ class WholeReleases:
         if len(self._parts) < part.parts:
             return None
         self._last = place
-        whole = part if part.parts == 1 else self._joined(part)
+        whole = part if part.part == part.parts == 1 else self._joined(part)
         whole.follow(self._showings)
         return whole
 
