@@ -24,8 +24,8 @@ from stream_dp.releases.release import Release
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 
 LONGEST_REPETITION = 2_000
-"""Records that a worker may send again: what it has counted last, at most `setting_values.LARGEST_BATCH_ROUNDS` rounds,
-what is on its way (`sending.MOST_ON_THEIR_WAY`), and what its successor sends in between."""
+"""Records that a worker may send again: the batch that it sends and two on their way, each of at most
+`setting_values.LARGEST_BATCH_ROUNDS` rounds, and what its successor sends in between."""
 
 _POLL_MILLISECONDS = 500
 Place = tuple[int, int]

@@ -15,7 +15,6 @@ from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import RecordMetadata
 
 from stream_dp.config.connections import Kafka, aiokafka_options
-from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
 from stream_dp.kafka.record_batches import name_producer
 from stream_dp.kafka.topic_metadata import METADATA_MILLISECONDS, make_no_topics
 from stream_dp.operations.watch import Watch
@@ -31,8 +30,8 @@ _HAND_OVER_SECONDS = 5.0
 _LONGEST_SILENCE_SECONDS = 30.0
 _LETTER_MILLISECONDS = 10_000
 _UNANSWERED = 8
-MOST_ON_THEIR_WAY = 2 * LARGEST_BATCH_ROUNDS
-"""Most records that the broker has not answered: what a worker that slept may send again, see `LONGEST_REPETITION`."""
+ON_THEIR_WAY = 2
+"""How many whole batches may be unanswered: a worker that slept may send them again, see `LONGEST_REPETITION`."""
 
 
 def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
@@ -87,12 +86,15 @@ def packed(sender: AIOKafkaProducer, key: bytes, parts: Iterable[ReleasedPart]) 
 class InFlight:
     """The batches that one producer has on their way to one topic: those that the broker has not answered yet.
 
-    They are at most eight, of at most `MOST_ON_THEIR_WAY` records together.
+    They hold at most as many records as two whole ones, and are at most eight: large releases make small batches.
     While the broker is silent it says so every half a minute, and that this process still works.
     """
 
-    def __init__(self, sender: AIOKafkaProducer, topic: str, kafka: str, watch: Watch) -> None:
+    def __init__(
+        self, sender: AIOKafkaProducer, topic: str, kafka: str, watch: Watch, batch_rounds: int
+    ) -> None:
         """`topic` has one partition; `kafka` is the brokers' address as it is logged."""
+        self._most = ON_THEIR_WAY * batch_rounds
         self._producer, self._topic, self._kafka, self._watch = sender, topic, kafka, watch
         self._unanswered = deque[tuple[asyncio.Future[int], int]]()  # with the number of records of each
         self._compressing = ThreadPoolExecutor(1, "compress")
@@ -105,7 +107,7 @@ class InFlight:
         Waits only while too many others are unanswered.
         """
         records = batch.record_count()
-        await self._answered(_UNANSWERED - 1, max(0, MOST_ON_THEIR_WAY - records))
+        await self._answered(_UNANSWERED - 1, max(0, self._most - records))
         compressed = asyncio.get_running_loop().run_in_executor(self._compressing, batch.compress)
         self._last = asyncio.ensure_future(self._hand_over(batch, compressed, self._last))
         self._unanswered.append((asyncio.ensure_future(_end_of(batch, self._last)), records))

@@ -207,7 +207,8 @@ async def _write(
     """Write the releases with the times and in the batches of a worker.  Raises `Fenced` where one was started."""
     key = settings.stream.encode()
     sender = producer(settings.kafka_address, settings.compression)
-    in_flight = InFlight(sender, topic, settings.kafka, Watch(settings.stream, settings.data_source))
+    watch = Watch(settings.stream, settings.data_source)
+    in_flight = InFlight(sender, topic, settings.kafka, watch, settings.batch_rounds)
     try:
         await sender.start()
         for missing in lacking:

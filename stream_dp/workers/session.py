@@ -97,7 +97,9 @@ class Session:
                 headers=self.pipeline.epoch.reads_headers,
             )
         self._producer = producer(settings.kafka_address, settings.compression)
-        self._in_flight = InFlight(self._producer, settings.releases, settings.kafka, watch)
+        self._in_flight = InFlight(
+            self._producer, settings.releases, settings.kafka, watch, settings.batch_rounds
+        )
         self._schemas: SchemaSettler | None = None  # the engine has read by schemas, if there is one
         if isinstance(self._reader, EventsReader):
             schemas = self.pipeline.intake.schemas

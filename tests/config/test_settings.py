@@ -10,7 +10,7 @@ from stream_dp.config.reading import load_settings
 from stream_dp.config.setting_values import LARGEST_BATCH_ROUNDS
 from stream_dp.config.settings import PRIVACY, Settings, SettingsError
 from stream_dp.releases.topic import LONGEST_REPETITION
-from stream_dp.sinks.sending import MOST_ON_THEIR_WAY
+from stream_dp.sinks.sending import ON_THEIR_WAY
 
 
 @pytest.fixture(autouse=True)
@@ -115,8 +115,8 @@ def test_a_value_out_of_range_is_refused_in_one_sentence_that_names_it(tmp_path:
 
 
 def test_what_is_sent_again_is_no_more_than_readers_of_the_releases_look_back() -> None:
-    """When a worker falls asleep it has counted rounds, and others are on their way; another worker sends its first."""
-    assert LARGEST_BATCH_ROUNDS + MOST_ON_THEIR_WAY + LARGEST_BATCH_ROUNDS <= LONGEST_REPETITION
+    """A worker that falls asleep sends one batch while others are on their way, and its successor sends its first."""
+    assert (1 + ON_THEIR_WAY + 1) * LARGEST_BATCH_ROUNDS <= LONGEST_REPETITION
 
 
 @pytest.mark.parametrize("stream", ["", ".", "..", "-x", "a b", "a/b", "a{b}", "é", "x" * 202])

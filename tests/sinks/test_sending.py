@@ -49,7 +49,7 @@ class Broker:
 
 def in_flight(broker: Broker, **clock: Any) -> tuple[InFlight, Watch]:
     watch = Watch("s", "s.events", **clock)
-    return InFlight(broker, "t", "broker.example:9092", watch), watch
+    return InFlight(broker, "t", "broker.example:9092", watch, batch_rounds=500), watch
 
 
 async def asked(broker: Broker, batches: int) -> None:
