@@ -24,7 +24,6 @@ by c_(k-j) (DRAW_ERROR + 12 u^2 LARGEST_DRAW), u = 2^-53, and each of at most K 
 times what has been added up, at most LARGEST_DRAW times the sum of the c_n.
 """
 
-from bisect import bisect_right
 from dataclasses import asdict
 from fractions import Fraction
 from math import sqrt
@@ -177,9 +176,9 @@ class DiscoveryMechanism(RunningCounter, frozen=True, tag="discovery"):
         """After which round the counter of a label begins, by its test, `KNOWN` first."""
         return np.array([0, *self.tests])
 
-    def test_of(self, round_number: int) -> int:
-        """How many tests there have been by this round; the number of the last one."""
-        return bisect_right(self.tests, round_number)
+    def tests_by(self, rounds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tests there have been by each of `rounds`; the number of the last one."""
+        return np.searchsorted(self.tests, rounds, "right")
 
     @property
     def test_error(self) -> float:

@@ -58,9 +58,7 @@ def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> lis
     numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T])
     sds = ",".join(f'"{test}":%s' for test in there.tolist())
     told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
-    last, before = (
-        np.searchsorted(mechanism.tests, block.rounds, side).tolist() for side in ("right", "left")
-    )
+    last, before = (mechanism.tests_by(rounds).tolist() for rounds in (block.rounds, block.rounds - 1))
     written = []
     for (test, earlier), alike in groupby(
         zip(last, before, _rows_as_text(numbers), strict=True), itemgetter(0, 1)

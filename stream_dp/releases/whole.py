@@ -32,14 +32,14 @@ class WholeReleases:
         if len(self._parts) < part.parts:
             return None
         self._last = place
-        whole = part if part.part == part.parts == 1 else self._joined(part)
+        if part.part == part.parts == 1:
+            whole = part
+        else:
+            ordered = [self._parts[number] for number in sorted(self._parts)]
+            joined = {name: _joined([getattr(each, name) for each in ordered]) for name in _COLUMNS}
+            whole = replace(part, part=1, parts=1, **joined)
         whole.follow(self._showings)
         return whole
-
-    def _joined(self, part: WholeRelease) -> WholeRelease:
-        ordered = [self._parts[number] for number in sorted(self._parts)]
-        joined = {name: _joined([getattr(each, name) for each in ordered]) for name in _COLUMNS}
-        return replace(part, part=1, parts=1, **joined)
 
 
 def _joined(columns: list[list[Any] | None]) -> list[Any] | None:
