@@ -164,7 +164,11 @@ def made_logs() -> Iterator[tuple[str, Rows]]:
             chances = 1 / np.arange(1, items + 1)
             held = draw.choice(items, int(sizes.sum()), p=chances / chances.sum())
             labels = pa.array([f"i{number:05d}".encode() for number in range(items)], pa.binary())
-            yield f"made, {mean:g} items, {tail} tail", Rows(np.repeat(np.arange(users), sizes), held, labels)
+            named = draw.permutation(items)  # so that the order of labels tells nothing
+            yield (
+                f"made, {mean:g} items, {tail} tail",
+                Rows(np.repeat(np.arange(users), sizes), named[held], labels),
+            )
 
 
 def peer_union(rows: Rows, epsilon: float, delta: float, most: int) -> float:

@@ -59,6 +59,11 @@ class GumbelTopK:
         return gumbel_offset(self.epsilon, self.threshold_delta, self.kbar)
 
     @property
+    def sd(self) -> float:
+        """Of the noise that decides the order."""
+        return math.pi / math.sqrt(6) / self.epsilon
+
+    @property
     def needed(self) -> float:
         """How far above the (kbar + 1)-th count an item is above the mark in 95% of cases: their noise is logistic."""
         return self.offset + math.log(19) / self.epsilon

@@ -38,6 +38,7 @@ class Calibrated:
     it needs more than the label behind the last rank.  None where nothing so simple can be said.  `needed_most`: where
     a mechanism chooses its parameters, the same for the worst choice, and `needed` for the best.
     `divides`: whether users are independent of each other, so that many machines can count them.
+    `sd`: of the noise of each count, where that is one number.
     """
 
     cost: Cost
@@ -50,6 +51,7 @@ class Calibrated:
     divides: bool = True
     needed: float | None = None
     needed_most: float | None = None
+    sd: float | None = None
 
     @property
     def epsilon(self) -> float:
@@ -59,6 +61,11 @@ class Calibrated:
     def epsilon_at(self, delta: float) -> float:
         """The least epsilon known at `delta`, which must not be below the one asked for."""
         return self.cost.epsilon_at(delta)
+
+
+def head(found: Calibrated, k: int) -> Calibrated:
+    """The first k of what a mechanism releases."""
+    return replace(found, run=lambda rows, noise: found.run(rows, noise).first(k))
 
 
 Read = Callable[[Counted, OneShotNoise], Any]
@@ -96,5 +103,5 @@ def calibrated(
         return found if first is None else found.first(first)
 
     cost = parameters.cost if alone is None else replace(parameters.cost, alone=alone)
-    needed = getattr(parameters, "needed", None)
-    return Calibrated(cost, delta, run, bins, divides=divides, needed=needed)
+    needed, sd = (getattr(parameters, name, None) for name in ("needed", "sd"))
+    return Calibrated(cost, delta, run, bins, divides=divides, needed=needed, sd=sd)

@@ -3,16 +3,22 @@
 1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4 to 5, 6 to 10, and so on, in public
    bins, each number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
 2. The noisy numbers alone choose one of the branches, each a mechanism whose parameters were fixed before.
-3. The branch runs with noise of its own.  Each is calibrated to what is left of epsilon, and to delta.
+3. If that one has Gaussian noise, a small part of what is left goes to the counts of the labels of two ranks.  One unit
+   moves each of them by at most 1: it adds to every label's count 0 or 1, so to the r-th largest count, too.  By both
+   estimates the branch is chosen again, among those with Gaussian noise.
+4. The branch runs with noise of its own.
 
-Guarantee: (epsilon, delta) for both together, by adaptive composition: whatever the estimate says, the branch that it
-chooses is (epsilon - epsilon0, delta)-DP, and the estimate is epsilon0-DP.  So is every output of a mechanism that
-shows the noisy numbers too; a result shows less, namely which branch ran.
+Guarantee: (epsilon, delta) for all together, by adaptive composition.  The first estimate is epsilon0-DP.  Write V for
+the mu^2 of a Gaussian that is (epsilon - epsilon0, delta / 2)-DP.  The counts of ranks are covered by a Gaussian of a
+part of V, and each branch that may follow by one of the rest, but for a chance of delta / 2; so both together are
+(epsilon - epsilon0, delta)-DP, whichever is chosen.  So is a branch that runs without them.  All this holds for outputs
+that show the noisy numbers too; a result shows less, namely which branch ran.
 
 Beside other charges, every branch tells at most as much as the two mechanisms of `loss.either` together, whichever is
 chosen; so these are charged after the estimate.
 
-`audit --exact` counts the true delta, and catches a choice by true sizes and users who count in several bins.
+`audit --exact` counts the true delta.  It catches a choice by true sizes or counts, users who count in several bins,
+and counts of ranks that nothing pays for.
 """
 
 import math
@@ -28,32 +34,30 @@ from stream_dp.batch.laplace_tails import standard_deviation
 from stream_dp.batch.result import Outcome
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
+from stream_dp.jobs.prospect import Counting, Prospect
 from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 from stream_dp.privacy.share import Share, share_of
 
 Reals = NDArray[np.float64]
 
-EDGES = (1, 2, 3, 4, 6, 11, 31, 51, 101, 301)
+EDGES = (1, 2, 3, 4, 6, 16, 31, 61, 101, 301)
 """The least number of items of a user in each bin."""
 
-_HELD = (1.0, 2.0, 3.0, 4.4, 7.4, 17.0, 39.0, 71.0, 165.0, 450.0)
+_HELD = (1.0, 2.0, 3.0, 4.4, 9.0, 22.0, 42.0, 77.0, 165.0, 450.0)
 """How many items a user of each bin is taken to hold."""
 
 _DISTINCT = 3.0
-"""A bin counts if its number is so many noise scales above 0."""
+"""Bins count if their number is so many noise scales above 0."""
 
 _EASY = 15.0
 """The label of rank k is taken to be held by one in 15 k of all pairs of a user and an item, or more."""
 
-_FALLS = 10.5
-"""Labels are taken to be held like 1 / (10.5 rank) of all pairs: this is the sum of 1 / rank over 20,000 of them."""
-
-_HEAD = 150.0
-"""Two stages count for a histogram of at most about so many labels: of more, users would keep the first ones alone."""
-
 _BONUS = 0.05
 """What counts twice as much of what users hold may need 2^0.05 times as much of a label."""
+
+PLACES = (30, 150)
+"""The ranks whose counts tell how frequent labels are."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,16 @@ class Branch:
     """A mechanism that may be chosen.
 
     `gives`: how much a user of so many items gives to all labels together, where a label needs `calibrated.needed`.
-    `of_head`: it is good at the most frequent labels alone.  `swaps`: what it needs counts so many times.
+    `swaps`: what it needs counts so many times, because its noise moves labels past each other.
+    `counting`: of one with Gaussian noise that is chosen by the counts of ranks.
     """
 
     mechanism: str
     chosen: dict[str, Any]
     calibrated: Calibrated
     gives: Callable[[Reals], Reals]
-    of_head: bool = False
     swaps: float = 1.0
+    counting: Counting | None = None
 
     @property
     def needed(self) -> float:
@@ -79,11 +84,36 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class RankCounts:
+    """How many users hold the labels of some ranks, each count with noise N_Z(0, `sigma_squared`)."""
+
+    sigma_squared: float
+    places: tuple[int, ...] = PLACES
+
+    @property
+    def cost(self) -> Cost:
+        """One unit moves each count by at most 1."""
+        moved = len(self.places)
+        return Cost(
+            moved / (2 * self.sigma_squared), 0.0, loss=loss.discrete_gaussian(self.sigma_squared, moved)
+        )
+
+    def estimate(self, rows: Counted, noise: OneShotNoise) -> NDArray[np.int64]:
+        """Int64 of shape (places,); where there are fewer labels, the count is 0 before its noise."""
+        counts, last = rows.counts(), self.places[-1]
+        largest = np.sort(np.partition(counts, -last)[-last:] if len(counts) > last else counts)[::-1]
+        padded = np.pad(largest, (0, last - len(largest)))
+        return padded[np.array(self.places) - 1] + noise.discrete_gaussian(
+            self.sigma_squared, len(self.places)
+        )
+
+
+@dataclass(frozen=True)
 class Fitted:
-    """`epsilon`: of the estimate.  `usual`: what runs where the estimate tells nothing.  `k`: of a top-k, else 0.
+    """`epsilon`: of the first estimate.  `usual`: what runs where it tells nothing.  `k`: of a top-k, else 0.
 
     `held`: how many items a user of each bin is taken to hold; with one branch alone nobody asks.
-    `bins`: the PUBLIC labels that alone are counted.
+    `bins`: the PUBLIC labels that alone are counted.  `ranks`: the second estimate, if any branch has `counting`.
     """
 
     epsilon: float
@@ -93,6 +123,7 @@ class Fitted:
     edges: Sequence[int] = EDGES
     held: Sequence[float] = _HELD
     bins: list[str] | None = None
+    ranks: RankCounts | None = None
 
     def estimate(self, rows: Counted, noise: OneShotNoise) -> NDArray[np.int64]:
         """Noisy numbers of users by how many items they hold, int64 of shape (edges,)."""
@@ -100,37 +131,46 @@ class Fitted:
         return counted.sizes(self.edges) + noise.discrete_laplace(1 / self.epsilon, len(self.edges))
 
     def choose(self, noisy: NDArray[np.int64]) -> Branch:
-        """The branch that finds most labels; it follows from the noisy numbers and public ones alone.
+        """The branch that needs least of what users give; it follows from the noisy numbers and public ones alone.
 
-        Of those that find a top k with ease, it is the one that counts most of what users hold, because sampling moves
-        labels past each other.  Sampling lowers counts too, so what counts more is preferred a little.
+        Sampling lowers counts, so what counts more of what users hold is preferred a little.  It moves labels past each
+        other, too: of branches that find a top k with ease, the one that counts most is taken.
         """
         users = self._users(noisy)
         if not users.any() or len(self.branches) == 1:
             return self.usual
-        held = np.array(self.held)
-        given = {place: float(users @ each.gives(held)) for place, each in enumerate(self.branches)}
-        shown = max(
-            given[place] / each.needed for place, each in enumerate(self.branches) if not each.of_head
-        )
-        if not self.k and shown > _HEAD * _FALLS:
-            given = {place: whole for place, whole in given.items() if not self.branches[place].of_head}
-        part = {
-            place: self.branches[place].swaps * self.branches[place].needed / whole
-            for place, whole in given.items()
-        }
-        best = min(part, key=lambda place: part[place] / given[place] ** _BONUS)
+        given = [float(users @ each.gives(np.array(self.held))) for each in self.branches]
+        part = [each.swaps * each.needed / whole for each, whole in zip(self.branches, given, strict=True)]
+        best = min(range(len(part)), key=lambda place: part[place] / given[place] ** _BONUS)
         limit = 1 / (_EASY * self.k) if self.k else 0.0
-        good = [best, *(place for place, each in part.items() if each <= limit)]
-        return self.branches[
-            max(good, key=lambda place: (given[place], not self.branches[place].of_head, -part[place]))
-        ]
+        good = [best, *(place for place, each in enumerate(part) if each <= limit)]
+        return self.branches[max(good, key=lambda place: given[place])]
+
+    def choose_by_counts(self, noisy: NDArray[np.int64], counts: NDArray[np.int64]) -> Branch:
+        """The branch with Gaussian noise that is likely to show most; it follows from noisy numbers and public ones.
+
+        If no label is that frequent, there are few labels, or few users: then sizes alone decide.
+        """
+        assert self.ranks is not None
+        prospect = Prospect(
+            self._users(noisy), np.array(self.held), self.ranks.places, counts.astype(np.float64)
+        )
+
+        def shown(branch: Branch) -> float:
+            return prospect.labels(branch.counting, self.k) if branch.counting else 0.0
+
+        best = max(self.branches, key=shown)
+        return best if shown(best) >= 1 else self.choose(noisy)
 
     def run(self, rows: Counted, noise: OneShotNoise) -> Outcome:
         """Estimate, choose and run."""
         noisy = self.estimate(rows, noise)
         branch = self.choose(noisy)
+        if self.ranks is not None and branch.counting is not None and self._users(noisy).any():
+            branch = self.choose_by_counts(noisy, self.ranks.estimate(rows, noise))
         found = branch.calibrated.run(rows, noise)
+        if self.k:
+            found = found.first(self.k)
         chosen = {"fitted": branch.mechanism} | branch.chosen
         if found.counts is None:
             return replace(found, chosen=chosen)
@@ -150,8 +190,13 @@ class Fitted:
         return share_of(float(over.sum()), math.sqrt(shared), float(noisy.sum()), whole_sd, covariance=shared)
 
     def _users(self, noisy: NDArray[np.int64]) -> Reals:
-        """The numbers that stand out of their noise; 0 for the others."""
-        return np.where(noisy < _DISTINCT / self.epsilon, 0, noisy).astype(np.float64)
+        """Numbers of users by bin: those that do not stand out of their noise are added to the bin below."""
+        users, together, bins = np.zeros(len(noisy)), 0, 0
+        for place in reversed(range(len(noisy))):
+            together, bins = together + int(noisy[place]), bins + 1
+            if together >= _DISTINCT * math.sqrt(bins) / self.epsilon:
+                users[place], together, bins = together, 0, 0
+        return users
 
     def _counted(self, noisy: NDArray[np.int64], most: int) -> dict[str, float]:
         """The part of what users hold that is counted with `most` items of each, by the noisy numbers."""
@@ -164,12 +209,18 @@ class Fitted:
         """The whole, which keeps (epsilon, delta)."""
         each = [branch.calibrated for branch in self.branches]
         needed = [one.needed for one in each if one.needed is not None]
+        costs = [
+            branch.calibrated.cost + self.ranks.cost
+            if self.ranks is not None and branch.counting is not None
+            else branch.calibrated.cost
+            for branch in self.branches
+        ]
         return Calibrated(
             Cost(
-                self.epsilon**2 / 2 + max(one.cost.rho for one in each),
-                max(one.cost.delta for one in each),
+                self.epsilon**2 / 2 + max(cost.rho for cost in costs),
+                max(cost.delta for cost in costs),
                 (epsilon, delta),
-                loss=loss.pure(self.epsilon) + loss.either(one.cost.loss for one in each),
+                loss=loss.pure(self.epsilon) + loss.either(cost.loss for cost in costs),
             ),
             delta,
             self.run,

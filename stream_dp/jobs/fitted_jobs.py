@@ -3,34 +3,43 @@
 Of PUBLIC bins the branch follows from the noise alone; an estimate tells how many users hold more than are counted.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stream_dp.batch.result import Outcome
+from stream_dp.batch.two_stage import SHARE as STAGE_SHARE
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import MECHANISMS, one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS, tokens
-from stream_dp.jobs.fitted import EDGES, Branch, Fitted, Reals
+from stream_dp.jobs.fitted import PLACES, Branch, Fitted, RankCounts, Reals
 from stream_dp.jobs.known import least_noise
+from stream_dp.jobs.prospect import Counting
 from stream_dp.jobs.request import JobName
 from stream_dp.jobs.shares import DOWN
+from stream_dp.privacy import loss
+from stream_dp.privacy.accounting import gaussian_epsilon, gaussian_rho
+from stream_dp.privacy.loss import ROUNDED_VARIANCE
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 SHARE = 0.02
-"""What the estimate takes of epsilon."""
+"""What the first estimate takes of epsilon."""
+
+RANK_SHARE = 0.03
+"""What the second takes of the mu^2 that is left."""
 
 LEAST_EPSILON = 0.001
 """Less than this leaves nothing to choose by: no number of users would stand out of its noise."""
 
-_BOUNDS = tuple(edge - 1 for edge in EDGES[1:])
-"""So the estimate says how many users hold more than any of them."""
+_FEW = (1, 2, 3)
+_MORE = (5, 15, 30, 60, 100, 300)
+_STAGED_BOUNDS = (15, 30, 60, 100)
+"""So the first estimate says how many users hold more than any of them: see `fitted.EDGES`."""
 
-_PURE_BOUNDS = _BOUNDS[:3]
-_STAGED_BOUNDS = (30, 50, 100)
 _UNION_BOUNDS = (GAUSSIAN_UNION_ITEMS, 600)
 
 _FREQUENT = 0.5
@@ -39,20 +48,53 @@ _FREQUENT = 0.5
 _SWAPS = 1.35
 """Gumbel noise moves labels past each other too, so it counts as if a label needed so many times as much."""
 
-_FILLED = 0.85
-"""The part of a user's weight that comes to labels which two rounds release."""
-
 _SAMPLED = 1.5
 """A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
 
+_CALLS = 20
+"""So often a mechanism may be given a little less before its noise is refused; three times do, mostly."""
+
 
 def _shares(epsilon: float) -> tuple[float, float]:
-    """The epsilon of the estimate, and that of a branch."""
+    """The epsilon of the first estimate, and that of all else."""
     if epsilon < LEAST_EPSILON:
         raise ValueError(
             f"epsilon must be at least {LEAST_EPSILON:g} for a job that chooses its mechanism, not {epsilon:g}"
         )
     return SHARE * epsilon, (1 - SHARE) * epsilon * DOWN
+
+
+@dataclass(frozen=True)
+class Room:
+    """What branches with Gaussian noise have: `left` of mu^2 beside the counts of ranks, and half of delta."""
+
+    ranks: RankCounts
+    left: float
+    delta: float
+
+    @classmethod
+    def of(
+        cls, epsilon: float, delta: float, share: float = RANK_SHARE, places: tuple[int, ...] = PLACES
+    ) -> "Room":
+        """Of (epsilon, delta), with a `share` for the counts of the labels of these `places`."""
+        whole = 2 * gaussian_rho(epsilon, delta / 2) * DOWN
+        sigma_squared = max(2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + len(places) / (share * whole))
+        ranks = RankCounts(sigma_squared, places)
+        return cls(ranks, whole - ranks.cost.loss.gaussian, delta)
+
+    def calibrated(self, calibrate: Callable[..., Calibrated], **fixed: Any) -> Calibrated:
+        """With as little noise as `left` allows, or a little more; ValueError if the mechanism refuses that noise."""
+        mu_squared, delta = self.left, self.delta
+        for _ in range(_CALLS):
+            found = calibrate(epsilon=gaussian_epsilon(mu_squared / 2, self.delta / 2), delta=delta, **fixed)
+            spent = loss.gaussian_alone(found.cost.loss)
+            if found.cost.delta > self.delta / 2:
+                delta = self.delta / 2
+            elif spent <= self.left:
+                return found
+            else:
+                mu_squared *= self.left / spent * (1 - 1e-6)
+        raise ValueError("no noise of this mechanism leaves room for the counts of ranks")
 
 
 def _branch(
@@ -61,38 +103,59 @@ def _branch(
     return Branch(mechanism, chosen, MECHANISMS[job][mechanism].calibrate(**fixed, **chosen), gives)
 
 
-def _sampled(job: JobName, fixed: dict[str, Any], pure: bool, bound: int | None) -> list[Branch]:
-    """Counts of samples of several sizes, or of the one that was asked for.
+def _kept(most: int) -> Callable[[Reals], Reals]:
+    return lambda held: np.minimum(held, most)
+
+
+def _sampled(fixed: dict[str, Any], pure: bool, bounds: Sequence[int]) -> list[Branch]:
+    """Histograms of samples of several sizes.
 
     At a large epsilon small bounds are refused, and all of them at a tiny one: then this raises ValueError.
     """
-    exact, coins = (_BOUNDS, _PURE_BOUNDS) if bound is None else ((bound,), (bound,))
-
-    def kept(most: int) -> Callable[[Reals], Reals]:
-        return lambda held: np.minimum(held, most)
-
     found, refused = list[Branch](), ValueError()
-    for name, most in [
-        *(("gaussian", most) for most in exact),
-        *(("laplace", most) for most in coins if pure),
-    ]:
-        try:
-            found.append(_branch(job, name, kept(most), fixed, items_per_user=most))
-        except ValueError as error:
-            refused = error
+    for name in ("gaussian", "laplace") if pure else ("gaussian",):
+        for most in bounds:
+            try:
+                found.append(_branch("histogram", name, _kept(most), fixed, items_per_user=most))
+            except ValueError as error:
+                refused = error
     if not found:
         raise refused
     return found
 
 
-def _staged(job: JobName, **fixed: Any) -> list[Branch]:
-    """Counts of what a first stage shows to be frequent, by how many labels users keep."""
+def _counted(room: Room) -> list[Branch]:
+    """What the counts of ranks decide, too: histograms of samples, and of what a first stage shows to be frequent."""
+    found = list[Branch]()
+    gaussian, staged = (
+        (("gaussian", most) for most in _MORE),
+        (("two-stage", most) for most in _STAGED_BOUNDS),
+    )
+    for name, most in (*gaussian, *staged):
+        try:
+            each = room.calibrated(MECHANISMS["histogram"][name].calibrate, items_per_user=most)
+        except ValueError:
+            continue
+        first_sd = 0.0 if name == "gaussian" else 1 / math.sqrt(STAGE_SHARE * each.cost.loss.gaussian)
+        gives = _kept(most if name == "gaussian" else round(most / _FREQUENT))
+        found.append(_weighed(Branch(name, {"items_per_user": most}, each, gives), most, first_sd))
+    return found
 
-    def kept(most: int) -> Callable[[Reals], Reals]:
-        return lambda held: np.minimum(held, most / _FREQUENT)
 
-    found = [_branch(job, "two-stage", kept(most), fixed, items_per_user=most) for most in _STAGED_BOUNDS]
-    return [replace(each, of_head=True) for each in found]
+def _ordered(room: Room, fixed: dict[str, Any]) -> Branch:
+    """Noisy order.  Where pure composition gives least noise, it takes all of delta and leaves nothing for counts."""
+    branch = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
+    if branch.calibrated.cost.delta > room.delta / 2:
+        return branch
+    more = {key: value for key, value in fixed.items() if key not in ("epsilon", "delta")}
+    beside = room.calibrated(MECHANISMS["top-k"]["gumbel"].calibrate, **more)
+    return _weighed(replace(branch, calibrated=beside), None)
+
+
+def _weighed(branch: Branch, most: int | None, first_sd: float = 0.0) -> Branch:
+    sd = branch.calibrated.sd
+    assert sd is not None
+    return replace(branch, counting=Counting(branch.needed, sd, most, first_sd))
 
 
 def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
@@ -101,9 +164,9 @@ def _gaussian(branches: Sequence[Branch], items_per_user: int) -> Branch:
     return min(counted, key=lambda each: abs(each.chosen["items_per_user"] - items_per_user))
 
 
-def _told(first: float, branch: Branch, bound: int, bins: list[str] | None = None) -> Fitted:
+def _told(first: float, branch: Branch, bound: int, bins: list[str] | None = None, k: int = 0) -> Fitted:
     """For users who count with so many items: two bins, because nothing is chosen by the estimate."""
-    return Fitted(first, [branch], branch, edges=(1, bound + 1), held=(), bins=bins)
+    return Fitted(first, [branch], branch, k, (1, bound + 1), (), bins)
 
 
 def _least(branches: Sequence[Branch]) -> Branch:
@@ -141,18 +204,23 @@ def _histogram(pure: bool) -> Callable[..., Calibrated]:
         if bins is not None:
             return _of_bins("histogram", epsilon, delta, bins, items_per_user, pure)
         first, rest = _shares(epsilon)
-        branches = _sampled("histogram", {"epsilon": rest, "delta": delta}, pure, items_per_user)
+        fixed = {"epsilon": rest, "delta": delta}
         if items_per_user is not None:
-            return _told(first, _least(branches), items_per_user).calibrated(epsilon, delta)
-        staged = _staged("histogram", epsilon=rest, delta=delta)
+            given = _sampled(fixed, pure, (items_per_user,))
+            return _told(first, _least(given), items_per_user).calibrated(epsilon, delta)
+        room = Room.of(rest, delta)
+        branches = [*_sampled(fixed, pure, _FEW), *_counted(room)]
         usual = _gaussian(branches, GAUSSIAN_COUNT_ITEMS)
-        return Fitted(first, [*branches, *staged], usual).calibrated(epsilon, delta)
+        return Fitted(first, branches, usual, ranks=room.ranks).calibrated(epsilon, delta)
 
     return calibrate
 
 
 def _top_k(pure: bool) -> Callable[..., Calibrated]:
-    """At most k labels, by the mechanism and `items_per_user` that fit how many items users hold."""
+    """At most k labels: noisy order, or the head of a histogram, whose threshold has no noise, so that it is lower.
+
+    Which one, and `items_per_user`, fit how many items users hold.
+    """
 
     def calibrate(
         epsilon: float,
@@ -165,16 +233,17 @@ def _top_k(pure: bool) -> Callable[..., Calibrated]:
         if bins is not None:
             return _of_bins("top-k", epsilon, delta, bins, items_per_user, pure, k=k)
         first, rest = _shares(epsilon)
-        fixed = {"epsilon": rest, "delta": delta, "k": k, "kbar": kbar}
-        counted = _sampled("top-k", fixed, pure, items_per_user)
+        fixed = {"epsilon": rest, "delta": delta}
         if items_per_user is not None:
-            return _told(first, _least(counted), items_per_user).calibrated(epsilon, delta)
-        ordered = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
-        usual = _gaussian(counted, GAUSSIAN_TOP_ITEMS)
+            given = _sampled(fixed, pure, (items_per_user,))
+            return _told(first, _least(given), items_per_user, k=k).calibrated(epsilon, delta)
+        room = Room.of(rest, delta)
+        ordered = _ordered(room, fixed | {"k": k, "kbar": kbar})
+        branches = [ordered, *_sampled(fixed, pure, _FEW), *_counted(room)]  # of equals the first is chosen
+        usual = _gaussian(branches, GAUSSIAN_TOP_ITEMS)
         if ordered.needed <= _SAMPLED * usual.needed:
             usual = ordered
-        staged = _staged("top-k", epsilon=rest, delta=delta, k=k)
-        return Fitted(first, [*counted, ordered, *staged], usual, k).calibrated(epsilon, delta)
+        return Fitted(first, branches, usual, k, ranks=room.ranks).calibrated(epsilon, delta)
 
     return calibrate
 
@@ -194,7 +263,7 @@ def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
     fixed = {"epsilon": rest, "delta": delta}
 
     def spread(most: int) -> Callable[[Reals], Reals]:
-        return lambda held: _FILLED * np.sqrt(np.minimum(held, most))
+        return lambda held: np.sqrt(np.minimum(held, most))
 
     rounds = [
         _branch("set-union", "two-rounds", spread(most), fixed, items_per_user=most) for most in _UNION_BOUNDS

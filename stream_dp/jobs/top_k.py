@@ -31,7 +31,7 @@ from stream_dp.batch.stable_top_k import (
     stable_top_k,
 )
 from stream_dp.batch.top_k import GaussianTopK, LaplaceTopK, gaussian_top_k, laplace_top_k
-from stream_dp.jobs.calibrated import Calibrated, SharedBudget, calibrated, counted, sampled
+from stream_dp.jobs.calibrated import Calibrated, SharedBudget, calibrated, counted, head, sampled
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
 from stream_dp.jobs.histogram import calibrate_two_stage
@@ -68,8 +68,7 @@ def calibrate_two_stage_top_k(
     epsilon: float, delta: float, k: int, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """The first k of the histogram of that name."""
-    found = calibrate_two_stage(epsilon, delta, items_per_user)
-    return replace(found, run=lambda rows, noise: found.run(rows, noise).first(k))
+    return head(calibrate_two_stage(epsilon, delta, items_per_user), k)
 
 
 @one_shot("top-k", "gumbel")

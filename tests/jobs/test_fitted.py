@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream_dp.jobs.fitted import EDGES, Fitted
+from stream_dp.jobs.fitted import EDGES, Fitted, RankCounts
 from stream_dp.jobs.fitted_jobs import LEAST_EPSILON
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.rows import Rows
+from stream_dp.privacy.accounting import gaussian_delta
+from stream_dp.privacy.loss import gaussian_alone
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
@@ -32,27 +34,85 @@ def chosen(calibrated: Any, number: int, size: int) -> tuple[str, int]:
     return branch.mechanism, branch.chosen.get("items_per_user", 0)
 
 
+def by_counts(calibrated: Any, number: int, size: int, counts: tuple[int, int]) -> tuple[str, int]:
+    branch = fitted_of(calibrated).choose_by_counts(users_of(number, size), np.array(counts))
+    return branch.mechanism, branch.chosen.get("items_per_user", 0)
+
+
 @pytest.mark.parametrize(
-    ("users", "size", "mechanism"),
+    ("users", "size", "counts", "mechanism"),
     [
-        (20_000, 1, "laplace"),
-        (3_000, 30, "gaussian"),
-        (3_000, 60, "two-stage"),
-        (2_000, 80, "two-stage"),
-        (300_000, 30, "gaussian"),
+        (3_000, 30, (200, 40), "two-stage"),
+        (3_000, 80, (400, 200), "two-stage"),
+        (300_000, 30, (20_000, 9_000), "gaussian"),
+        (300_000, 30, (200, 40), "two-stage"),
     ],
 )
 def test_a_histogram_counts_in_two_stages_if_it_shows_few_labels_of_large_baskets(
-    users: int, size: int, mechanism: str
+    users: int, size: int, counts: tuple[int, int], mechanism: str
 ) -> None:
-    assert chosen(MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE), users, size)[0] == mechanism
+    histogram = MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE)
+    assert by_counts(histogram, users, size, counts)[0] == mechanism
+
+
+def test_users_keep_fewer_labels_if_labels_are_all_about_as_frequent() -> None:
+    """Users hold as many items in both, and a label that few hold is shown only if its threshold is low."""
+    histogram = MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE)
+    kept = [by_counts(histogram, 4_000, 45, counts) for counts in ((400, 100), (160, 135))]
+    assert {mechanism for mechanism, _ in kept} == {"two-stage"}
+    assert kept[0][1] > kept[1][1]
 
 
 @pytest.mark.parametrize("name", ["fitted", "fitted-gaussian"])
 def test_a_top_k_takes_two_stages_unless_it_is_found_with_ease(name: str) -> None:
     calibrate = MECHANISMS["top-k"][name].calibrate
-    assert chosen(calibrate(**PROMISE, k=200, kbar=10_000), 3_000, 60)[0] == "two-stage"
-    assert chosen(calibrate(**PROMISE, k=10, kbar=10_000), 300_000, 400)[0] == "gumbel"
+    assert by_counts(calibrate(**PROMISE, k=200, kbar=10_000), 3_000, 60, (400, 150))[0] == "two-stage"
+    assert by_counts(calibrate(**PROMISE, k=10, kbar=10_000), 300_000, 400, (90_000, 40_000))[0] == "gumbel"
+
+
+@pytest.mark.parametrize("job", ["histogram", "top-k"])
+def test_short_baskets_are_counted_without_looking_at_counts(job: Any) -> None:
+    """Whatever noise: what little the counts of ranks cost would be lost, and rounding adds much to so little noise."""
+    more = {"k": 50, "kbar": 5_000} if job == "top-k" else {}
+    for name, mechanism in (("fitted", "laplace"), ("fitted-gaussian", "gaussian")):
+        fitted = fitted_of(MECHANISMS[job][name].calibrate(**PROMISE, **more))
+        branch = fitted.choose(users_of(8_000, 1))
+        assert branch.mechanism == mechanism
+        assert branch.counting is None
+
+
+@pytest.mark.parametrize("job", ["histogram", "top-k"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("k", [1, 20, 200])
+def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float, k: int) -> None:
+    more = {"k": k, "kbar": 10_000} if job == "top-k" else {}
+    calibrated = MECHANISMS[job]["fitted"].calibrate(epsilon=epsilon, delta=1e-6, **more)
+    fitted, rest = fitted_of(calibrated), 0.98 * epsilon
+    assert fitted.ranks is not None
+    counting = [each for each in fitted.branches if each.counting is not None]
+    assert len(counting) >= 9
+    for each in counting:
+        cost = fitted.ranks.cost + each.calibrated.cost
+        mu_squared = gaussian_alone(cost.loss)
+        assert cost.delta + gaussian_delta(mu_squared / 2, rest) <= 1e-6
+        if epsilon <= 1:  # above, rounding adds to little noise
+            assert gaussian_delta(mu_squared / 2, rest) > 0.48e-6, "more noise than the promise asks for"
+    for each in fitted.branches:
+        if each.counting is None:
+            assert each.calibrated.epsilon_at(1e-6) <= rest
+
+
+def test_the_counts_of_ranks_are_those_of_whole_baskets() -> None:
+    """Without noise, and 0 where there is no label of that rank."""
+
+    class Still(OneShotNoise):
+        def discrete_gaussian(self, sigma_squared: float, count: int) -> Any:
+            return np.zeros(count, np.int64)
+
+    users, items = np.array([0, 0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 0, 1, 0, 2, 2])
+    rows = Rows(users, items, pa.array([b"a", b"b", b"c"], pa.large_binary()))
+    for places, counts in (((1, 2), [3, 2]), ((2, 3), [2, 1]), ((3, 150), [1, 0])):
+        assert RankCounts(10.0, places).estimate(rows, Still(bytes(32))).tolist() == counts
 
 
 def test_a_union_counts_more_items_where_users_hold_more() -> None:
