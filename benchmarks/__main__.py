@@ -23,6 +23,7 @@ NAMES = (
     "spark_executors",
     "spark_latency",
     "defaults",
+    "peers",
     "unions",
     "stable_sets",
     "dashboard",
