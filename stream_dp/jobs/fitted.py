@@ -50,6 +50,9 @@ _HELD = (1.0, 2.0, 3.0, 4.4, 9.0, 22.0, 42.0, 77.0, 165.0, 450.0)
 _DISTINCT = 3.0
 """Bins count if their number is so many noise scales above 0."""
 
+_CLEAR = 3.5
+"""Counts of ranks tell something if the first of them is so many standard deviations above 0."""
+
 _EASY = 15.0
 """The label of rank k is taken to be held by one in 15 k of all pairs of a user and an item, or more."""
 
@@ -131,36 +134,45 @@ class Fitted:
         return counted.sizes(self.edges) + noise.discrete_laplace(1 / self.epsilon, len(self.edges))
 
     def choose(self, noisy: NDArray[np.int64]) -> Branch:
-        """The branch that needs least of what users give; it follows from the noisy numbers and public ones alone.
-
-        Sampling lowers counts, so what counts more of what users hold is preferred a little.  It moves labels past each
-        other, too: of branches that find a top k with ease, the one that counts most is taken.
-        """
-        users = self._users(noisy)
-        if not users.any() or len(self.branches) == 1:
-            return self.usual
-        given = [float(users @ each.gives(np.array(self.held))) for each in self.branches]
-        part = [each.swaps * each.needed / whole for each, whole in zip(self.branches, given, strict=True)]
-        best = min(range(len(part)), key=lambda place: part[place] / given[place] ** _BONUS)
-        limit = 1 / (_EASY * self.k) if self.k else 0.0
-        good = [best, *(place for place, each in enumerate(part) if each <= limit)]
-        return self.branches[max(good, key=lambda place: given[place])]
+        """The branch that needs least of what users give; it follows from the noisy numbers and public ones alone."""
+        return self._least(noisy, self.branches)
 
     def choose_by_counts(self, noisy: NDArray[np.int64], counts: NDArray[np.int64]) -> Branch:
         """The branch with Gaussian noise that is likely to show most; it follows from noisy numbers and public ones.
 
-        If no label is that frequent, there are few labels, or few users: then sizes alone decide.
+        If no label of the first rank stands out of its noise, there may be fewer labels than that rank.  Of these two
+        stages show only as many as a user keeps, so it must keep that many then.
         """
         assert self.ranks is not None
+        sure = counts[0] >= _CLEAR * math.sqrt(self.ranks.sigma_squared)
+        most = 0 if sure else self.ranks.places[0]
+        counting = [
+            (each, each.counting)
+            for each in self.branches
+            if each.counting is not None and each.counting.shows_at_most >= most
+        ]
         prospect = Prospect(
             self._users(noisy), np.array(self.held), self.ranks.places, counts.astype(np.float64)
         )
+        shown = [prospect.labels(how, self.k) for _, how in counting]
+        best = int(np.argmax(shown))
+        return counting[best][0] if shown[best] >= 1 else self._least(noisy, [each for each, _ in counting])
 
-        def shown(branch: Branch) -> float:
-            return prospect.labels(branch.counting, self.k) if branch.counting else 0.0
+    def _least(self, noisy: NDArray[np.int64], branches: Sequence[Branch]) -> Branch:
+        """The branch that needs least of what users give.
 
-        best = max(self.branches, key=shown)
-        return best if shown(best) >= 1 else self.choose(noisy)
+        Sampling lowers counts, so what counts more of what users hold is preferred a little.  It moves labels past each
+        other, too: of branches that find a top k with ease, the one that counts most is taken, of equals the first.
+        """
+        users = self._users(noisy)
+        if not users.any() or len(self.branches) == 1:
+            return self.usual
+        given = [float(users @ each.gives(np.array(self.held))) for each in branches]
+        part = [each.swaps * each.needed / whole for each, whole in zip(branches, given, strict=True)]
+        best = min(range(len(part)), key=lambda place: part[place] / given[place] ** _BONUS)
+        limit = 1 / (_EASY * self.k) if self.k else 0.0
+        good = sorted({best, *(place for place, each in enumerate(part) if each <= limit)})
+        return branches[max(good, key=lambda place: given[place])]
 
     def run(self, rows: Counted, noise: OneShotNoise) -> Outcome:
         """Estimate, choose and run."""

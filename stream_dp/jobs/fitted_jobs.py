@@ -113,7 +113,7 @@ def _sampled(fixed: dict[str, Any], pure: bool, bounds: Sequence[int]) -> list[B
     At a large epsilon small bounds are refused, and all of them at a tiny one: then this raises ValueError.
     """
     found, refused = list[Branch](), ValueError()
-    for name in ("gaussian", "laplace") if pure else ("gaussian",):
+    for name in ("laplace", "gaussian") if pure else ("gaussian",):
         for most in bounds:
             try:
                 found.append(_branch("histogram", name, _kept(most), fixed, items_per_user=most))

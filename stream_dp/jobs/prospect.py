@@ -7,6 +7,7 @@ and beyond, the logarithm of a count is taken to fall in proportion to that of i
 is taken to hold a label with probability 1 - exp(-n g), where g is such that as many users hold it as do.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,11 @@ class Counting:
     sd: float
     most: int | None = None
     first_sd: float = 0.0
+
+    @property
+    def shows_at_most(self) -> float:
+        """How many labels are shown at most if all users hold the same ones, however many."""
+        return self.most if self.first_sd and self.most else math.inf
 
 
 class Prospect:

@@ -63,6 +63,21 @@ def test_users_keep_fewer_labels_if_labels_are_all_about_as_frequent() -> None:
     assert kept[0][1] > kept[1][1]
 
 
+@pytest.mark.parametrize("job", ["histogram", "top-k"])
+def test_of_labels_that_may_be_few_users_keep_as_many_as_there_are(job: Any) -> None:
+    """900 users hold the same 20 labels; users who keep 15 would all keep the same ones, and 5 were never shown."""
+    more = {"k": 20, "kbar": 5_000} if job == "top-k" else {}
+    calibrated = MECHANISMS[job]["fitted"].calibrate(epsilon=8.0, delta=1e-6, **more)
+    users, items = np.repeat(np.arange(900), 20), np.tile(np.arange(20), 900)
+    rows = Rows(users, items, pa.array([b"%02d" % number for number in range(20)], pa.large_binary()))
+    assert fitted_of(calibrated).choose(users_of(900, 20)).chosen.get("items_per_user", 15) >= 15
+    for counts in ((14, -5), (0, 0), (20, 20)):
+        branch = fitted_of(calibrated).choose_by_counts(users_of(900, 20), np.array(counts))
+        assert branch.counting is not None
+        assert branch.counting.shows_at_most >= 20
+        assert len(branch.calibrated.run(rows, OneShotNoise(bytes(32))).items) == 20
+
+
 @pytest.mark.parametrize("name", ["fitted", "fitted-gaussian"])
 def test_a_top_k_takes_two_stages_unless_it_is_found_with_ease(name: str) -> None:
     calibrate = MECHANISMS["top-k"][name].calibrate
