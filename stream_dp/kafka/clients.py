@@ -14,7 +14,7 @@ Making one costs several requests and a thread.  So those who ask for a moment o
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 
 import kafka.consumer.fetcher
@@ -120,10 +120,14 @@ class NotAuthenticated(SaslAuthenticationFailedError):
 
 
 class _Shelf:
-    """The clients that nobody has borrowed just now; it keeps them while it is open."""
+    """The clients that nobody has borrowed just now; it keeps them while it is open.
+
+    The collector may end a reader that was left in a cycle wherever memory is asked for, in here too.  Then the same
+    thread brings a client back, which stands behind all others, while it looks for one.
+    """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._opened = 0
         self._clients: list[tuple[_Request, Any]] = []
 

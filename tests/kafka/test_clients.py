@@ -184,6 +184,28 @@ def test_one_who_reads_no_further_gives_the_client_back() -> None:
         assert len(made) == 1
 
 
+def test_a_client_may_come_back_while_its_thread_looks_for_one() -> None:
+    """The collector ends readers that were left in a cycle at any moment: here while two kinds are compared."""
+    shelf, found = clients._Shelf(), list[object]()
+    one, other = (cast(Any, (Lent, address, ())) for address in ("a:1", "b:1"))
+
+    class Collects:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, kind: object) -> bool:
+            return kind == other or not shelf.takes_back(other, "came back")
+
+    def asks() -> None:
+        found.extend([shelf.take(cast(Any, Collects())), shelf.take(one), shelf.take(other)])
+
+    shelf.open()
+    assert shelf.takes_back(one, "was there")
+    thread = threading.Thread(target=asks, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert found == ["came back", "was there", None]
+
+
 @pytest.mark.usefixtures("nothing_made")
 def test_clients_are_kept_until_the_last_of_two_blocks_ends() -> None:
     with clients.kept_clients():
