@@ -1,8 +1,6 @@
-"""What the defaults of one-shot jobs find, beside the best that any mechanism and parameters find, and beside a peer.
+"""What the defaults of one-shot jobs find, beside the best that any mechanism and parameters find.
 
-The logs are five public ones, and made ones whose users hold 1.5, 5, 30 or 100 items, of light or heavy tail.  The peer
-is the partition selection of PipelineDP: the truncated geometric mechanism (Desfontaines, Voss, Gipson and Mandayam
-2022), optimal for users of one item, on samples of D0 items at (epsilon / D0, delta / D0) each.
+The logs are five public ones, and made ones whose users hold 1.5, 5, 30 or 100 items, of light or heavy tail.
 
 python -m benchmarks defaults
 
@@ -29,7 +27,6 @@ import pyarrow as pa
 from rich.console import Console
 
 from stream_dp.batch.result import Outcome
-from stream_dp.jobs.calibrated import sampled
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate
 from stream_dp.jobs.request import JobRequest, request_from
@@ -171,17 +168,6 @@ def made_logs() -> Iterator[tuple[str, Rows]]:
             )
 
 
-def peer_union(rows: Rows, epsilon: float, delta: float, most: int) -> float:
-    """How many labels the truncated geometric mechanism releases, on average, with samples of so many items."""
-    counts = sampled(most)(rows, OneShotNoise(bytes(32)))
-    each, d = epsilon / most, delta / most
-    chance = [0.0]
-    while chance[-1] < 1 and len(chance) <= counts.max(initial=0):
-        up, down = np.exp(each) * chance[-1] + d, 1 - np.exp(-each) * (1 - chance[-1] - d)
-        chance.append(min(up, down, 1.0))
-    return float(np.array(chance)[np.minimum(counts, len(chance) - 1)].sum())
-
-
 def rows_of(pairs: Iterable[tuple[str, str]]) -> Rows:
     """Rows as a job reads them."""
     users, items = zip(*pairs, strict=True)
@@ -228,12 +214,7 @@ def compared(console: Console, rows: Rows, epsilon: float) -> Iterator[Compared]
 
     promise = {"epsilon": epsilon, "delta": DELTA}
     union = promise | {"job": "set-union", "mechanism": default_mechanism("set-union", promise)}
-    found = _compared(console, rows, union, size, _UNIONS)
-    peer = max(peer_union(rows, epsilon, DELTA, most) for most in (1, 3, 10, 30))
-    console.print(
-        f"  epsilon {epsilon:<4g} the peer's best   {peer:.0f}, {found.default.much / max(peer, 1):.2f} times"
-    )
-    yield found
+    yield _compared(console, rows, union, size, _UNIONS)
     counts = promise | {"job": "histogram", "mechanism": default_mechanism("histogram", promise)}
     yield _compared(console, rows, counts, size, _HISTOGRAMS)
     order = np.argsort(-rows.counts(), kind="stable")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import ndtri
 
-from benchmarks.defaults import DELTA, EPSILONS, NOTHING, RUNS, TOPS, logs, made_logs, peer_union
+from benchmarks.defaults import DELTA, EPSILONS, NOTHING, RUNS, TOPS, logs, made_logs
 from stream_dp.jobs.calibrated import sampled
 from stream_dp.jobs.defaults import default_mechanism
 from stream_dp.jobs.mechanisms import calibrate
@@ -107,7 +107,7 @@ def _cells(rows: Rows, epsilon: float) -> Iterator[_Cell]:
     order = np.argsort(-rows.counts(), kind="stable")
     yield _Cell(
         _ours(rows, epsilon, "set-union"),
-        {str(most): peer_union(rows, epsilon, DELTA, most) for most in _BOUNDS},
+        {str(most): _union(rows, epsilon, most) for most in _BOUNDS},
     )
     heads = {
         f"{'Gaussian' if gaussian else 'Laplace'} {most}": list(_heads(rows, epsilon, most, gaussian))
@@ -142,6 +142,17 @@ def _ours(
     run = calibrate(request).run
     found = [run(rows, OneShotNoise(bytes([number] * 32))).items for number in range(RUNS)]
     return float(np.mean([len(items) for items in found])) if true is None else _share(found, true)
+
+
+def _union(rows: Rows, epsilon: float, most: int) -> float:
+    """How many labels the truncated geometric mechanism releases, on average, with samples of so many items."""
+    counts = sampled(most)(rows, OneShotNoise(bytes(32)))
+    each, d = epsilon / most, DELTA / most
+    chance = [0.0]
+    while chance[-1] < 1 and len(chance) <= counts.max(initial=0):
+        up, down = np.exp(each) * chance[-1] + d, 1 - np.exp(-each) * (1 - chance[-1] - d)
+        chance.append(min(up, down, 1.0))
+    return float(np.array(chance)[np.minimum(counts, len(chance) - 1)].sum())
 
 
 def _heads(rows: Rows, epsilon: float, most: int, gaussian: bool) -> Iterator[NDArray[np.int64]]:

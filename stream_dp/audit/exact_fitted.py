@@ -225,8 +225,7 @@ def _true_sizes(fitted: Fitted, rows: Rows, noise: OneShotNoise) -> NDArray[np.i
 
 def _true_counts(ranks: RankCounts, rows: Rows, noise: OneShotNoise) -> NDArray[np.int64]:
     """BROKEN: what is chosen follows from the counts themselves."""
-    largest = np.sort(rows.counts())[::-1]
-    return largest[np.array(ranks.places) - 1]
+    return ranks.exact(rows)
 
 
 def _once_an_item(fitted: Fitted, rows: Rows, noise: OneShotNoise) -> NDArray[np.int64]:

@@ -46,6 +46,11 @@ _ALL = 1 << 62
 """No user holds more."""
 
 
+def first_sigma(mu_squared: float) -> float:
+    """Of the noise of the first stage, where both have `mu_squared` together."""
+    return 1 / math.sqrt(SHARE * mu_squared)
+
+
 @dataclass(frozen=True, slots=True)
 class TwoStage:
     """(epsilon, delta) for both stages; a user counts with at most `items_per_user` labels."""
@@ -66,7 +71,7 @@ class TwoStage:
 
     @property
     def first_sigma(self) -> float:
-        return 1 / math.sqrt(SHARE * self.mu_squared)
+        return first_sigma(self.mu_squared)
 
     @property
     def sigma_squared(self) -> float:

@@ -90,17 +90,15 @@ def calibrated(
     *,
     alone: tuple[float, float] | None = None,
     bins: list[str] | None = None,
-    first: int | None = None,
     divides: bool = True,
 ) -> Calibrated:
     """The mechanism `release` with these parameters on what is `read` of the rows; with `bins`, only of these.
 
-    `alone`: the guarantee of the mechanism by itself, where the parameters do not tell it.  `first`: the most items.
+    `alone`: the guarantee of the mechanism by itself, where the parameters do not tell it.
     """
 
     def run(rows: Counted, noise: OneShotNoise) -> Outcome:
-        found = release(read(rows if bins is None else rows.restricted(bins), noise), parameters, noise)
-        return found if first is None else found.first(first)
+        return release(read(rows if bins is None else rows.restricted(bins), noise), parameters, noise)
 
     cost = parameters.cost if alone is None else replace(parameters.cost, alone=alone)
     needed, sd = (getattr(parameters, name, None) for name in ("needed", "sd"))

@@ -1,6 +1,6 @@
 """Jobs that fit their mechanism and `items_per_user` to how many items users hold, which they estimate themselves.
 
-1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4 to 5, 6 to 10, and so on, in public
+1. A small part of epsilon goes to an estimate: how many users hold 1 item, 2, 3, 4 to 5, 6 to 15, and so on, in public
    bins, each number with discrete Laplace noise.  A user is in one bin, so one unit changes one of these numbers by 1.
 2. The noisy numbers alone choose one of the branches, each a mechanism whose parameters were fixed before.
 3. If that one has Gaussian noise, a small part of what is left goes to the counts of the labels of two ranks.  One unit
@@ -101,14 +101,15 @@ class RankCounts:
             moved / (2 * self.sigma_squared), 0.0, loss=loss.discrete_gaussian(self.sigma_squared, moved)
         )
 
-    def estimate(self, rows: Counted, noise: OneShotNoise) -> NDArray[np.int64]:
-        """Int64 of shape (places,); where there are fewer labels, the count is 0 before its noise."""
+    def exact(self, rows: Counted) -> NDArray[np.int64]:
+        """PRIVATE: the counts themselves, int64 of shape (places,); 0 where there are fewer labels."""
         counts, last = rows.counts(), self.places[-1]
         largest = np.sort(np.partition(counts, -last)[-last:] if len(counts) > last else counts)[::-1]
-        padded = np.pad(largest, (0, last - len(largest)))
-        return padded[np.array(self.places) - 1] + noise.discrete_gaussian(
-            self.sigma_squared, len(self.places)
-        )
+        return np.pad(largest, (0, last - len(largest)))[np.array(self.places) - 1]
+
+    def estimate(self, rows: Counted, noise: OneShotNoise) -> NDArray[np.int64]:
+        """Int64 of shape (places,)."""
+        return self.exact(rows) + noise.discrete_gaussian(self.sigma_squared, len(self.places))
 
 
 @dataclass(frozen=True)

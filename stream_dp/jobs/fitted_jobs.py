@@ -3,7 +3,6 @@
 Of PUBLIC bins the branch follows from the noise alone; an estimate tells how many users hold more than are counted.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stream_dp.batch.result import Outcome
-from stream_dp.batch.two_stage import SHARE as STAGE_SHARE
+from stream_dp.batch.two_stage import first_sigma
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import MECHANISMS, one_shot
@@ -136,7 +135,7 @@ def _counted(room: Room) -> list[Branch]:
             each = room.calibrated(MECHANISMS["histogram"][name].calibrate, items_per_user=most)
         except ValueError:
             continue
-        first_sd = 0.0 if name == "gaussian" else 1 / math.sqrt(STAGE_SHARE * each.cost.loss.gaussian)
+        first_sd = 0.0 if name == "gaussian" else first_sigma(each.cost.loss.gaussian)
         gives = _kept(most if name == "gaussian" else round(most / _FREQUENT))
         found.append(_weighed(Branch(name, {"items_per_user": most}, each, gives), most, first_sd))
     return found

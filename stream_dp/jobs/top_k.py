@@ -49,7 +49,7 @@ def calibrate_laplace_top_k(
 ) -> Calibrated:
     """Labels with counts; every user counts with at most items_per_user items."""
     parameters = LaplaceTopK(*laplace_share(epsilon, delta, items_per_user), items_per_user, kbar)
-    return calibrated(sampled(items_per_user), laplace_top_k, parameters, delta, first=k)
+    return head(calibrated(sampled(items_per_user), laplace_top_k, parameters, delta), k)
 
 
 @one_shot("top-k", "gaussian", "counts", _SMALL)
@@ -60,7 +60,7 @@ def calibrate_gaussian_top_k(
     each = gaussian_share(epsilon, delta, items_per_user)
     parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
     alone = epsilon, delta
-    return calibrated(sampled(items_per_user), gaussian_top_k, parameters, delta, alone=alone, first=k)
+    return head(calibrated(sampled(items_per_user), gaussian_top_k, parameters, delta, alone=alone), k)
 
 
 @one_shot("top-k", "two-stage", "counts")

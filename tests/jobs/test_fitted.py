@@ -118,16 +118,11 @@ def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float,
 
 
 def test_the_counts_of_ranks_are_those_of_whole_baskets() -> None:
-    """Without noise, and 0 where there is no label of that rank."""
-
-    class Still(OneShotNoise):
-        def discrete_gaussian(self, sigma_squared: float, count: int) -> Any:
-            return np.zeros(count, np.int64)
-
+    """And 0 where there is no label of that rank."""
     users, items = np.array([0, 0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 0, 1, 0, 2, 2])
     rows = Rows(users, items, pa.array([b"a", b"b", b"c"], pa.large_binary()))
     for places, counts in (((1, 2), [3, 2]), ((2, 3), [2, 1]), ((3, 150), [1, 0])):
-        assert RankCounts(10.0, places).estimate(rows, Still(bytes(32))).tolist() == counts
+        assert RankCounts(10.0, places).exact(rows).tolist() == counts
 
 
 def test_a_union_counts_more_items_where_users_hold_more() -> None:

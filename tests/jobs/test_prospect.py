@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from stream_dp.batch.two_stage import first_sigma
 from stream_dp.jobs.fitted import EDGES, Fitted
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.prospect import Counting, Prospect
@@ -37,7 +38,7 @@ def shown(rows: Rows, mechanism: str, most: int) -> tuple[float, Counting]:
     calibrated = MECHANISMS["histogram"][mechanism].calibrate(epsilon=1.0, delta=1e-6, items_per_user=most)
     assert calibrated.needed is not None
     assert calibrated.sd is not None
-    first_sd = (0.1 * calibrated.cost.loss.gaussian) ** -0.5 if mechanism == "two-stage" else 0.0
+    first_sd = first_sigma(calibrated.cost.loss.gaussian) if mechanism == "two-stage" else 0.0
     runs = [len(calibrated.run(rows, OneShotNoise(bytes([number] * 32))).items) for number in range(5)]
     return float(np.mean(runs)), Counting(calibrated.needed, calibrated.sd, most, first_sd)
 
