@@ -130,7 +130,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
             for column in (self.since, self.totals, self.found)
         ):
             raise ValueError("since, totals and found must be as long as labels")
-        if self.found is not None and not {*map(str, {*self.found})} <= {*(self.sds or {})}:
+        if self.found is not None and not all(str(test) in (self.sds or {}) for test in {*self.found}):
             raise ValueError("sds must name each test in found")
 
     @property
@@ -172,51 +172,71 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
     """What decodes a record's value as `kind`; it raises msgspec.DecodeError for anything else.
 
     Which labels a release has, and what is known of them, is the same in most of them, and is decoded only if it
-    differs: see `_Column`.
+    differs: see `_Same`.
     """
-    same = {name: _Column(column) for name, column in _SAME.items()}
     fields: list[Any] = [
         (field.name, msgspec.Raw, msgspec.field(name=field.encode_name, default=_NO_COLUMN))
-        if field.name in same
+        if field.name in _SAME
         else (field.name, field.type, msgspec.field(name=field.encode_name, default=field.default))
         for field in msgspec.structs.fields(kind)
     ]
     decode = msgspec.json.Decoder(msgspec.defstruct(kind.__name__, fields, kw_only=True)).decode
+    known: dict[bytes, _Same] = {}
 
     def decoded(value: bytes) -> _Release:
-        columns = msgspec.structs.asdict(decode(value))
-        for name, column in same.items():
-            columns[name] = column.decode(bytes(columns[name]))
+        start = max(0, value.find(_LABELS))
+        part = value[max(0, start - _PART) : start]
+        same = known.get(part)
+        rest = None if same is None else same.cut_from(value, start)
+        found = None if rest is None else msgspec.structs.asdict(decode(rest))
+        if same is None or found is None or any(found[name] is not _NO_COLUMN for name in _SAME):
+            found = msgspec.structs.asdict(decode(value))
+            same = _Same({name: bytes(found[name]) for name in _SAME})
+            if len(known) >= _KNOWN:
+                known.clear()
+            known[part] = same
         try:
-            return kind(**columns)
+            return kind(**found | same.columns())
         except ValueError as wrong:
             raise msgspec.ValidationError(str(wrong)) from None
 
     return decoded
 
 
-class _Column:
-    """A column that most releases say again: it is decoded once, and compared as bytes from then on."""
+class _Same:
+    """The columns that most releases say again: decoded once, and from then on compared as bytes and cut out."""
 
-    def __init__(self, kind: Any) -> None:
-        self._decode = msgspec.json.Decoder(kind).decode
-        self._known: dict[tuple[int, bytes], tuple[bytes, list[Any] | None]] = {}
+    def __init__(self, texts: dict[str, bytes]) -> None:
+        self._head = b"%b%b" % (_LABELS, texts["labels"][1:])
+        told = [
+            b',"%b":%b' % (name.encode(), text) for name, text in texts.items() if text != bytes(_NO_COLUMN)
+        ]
+        self._tail = b"".join(told[1:]) + b"}"
+        self._columns = {name: _SAME[name](text) for name, text in texts.items()}
 
-    def decode(self, column: bytes) -> list[Any] | None:
-        """A list of its own for each release, whose owner may change it."""
-        brief = len(column), column[-_BRIEF:]
-        text, values = self._known.get(brief, (b"", None))
-        if text != column:
-            values = self._decode(column)
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            self._known[brief] = column, values
-        return values if values is None else values.copy()
+    def cut_from(self, value: bytes, start: int) -> bytes | None:
+        """The release without them, whose labels stand at `start`; None if it has others, or has them elsewhere."""
+        if not (value.startswith(self._head, start) and value.endswith(self._tail)):
+            return None
+        return value[:start] + value[start + len(self._head) : -len(self._tail)] + b"}"
+
+    def columns(self) -> dict[str, list[Any] | None]:
+        """Lists of their own for each release, whose owner may change them."""
+        return {name: None if values is None else values.copy() for name, values in self._columns.items()}
 
 
-_KNOWN, _BRIEF = 32, 64
+_LABELS = b',"labels":['
+_PART = len(b'"part":1,"parts":1')
+"""So many bytes before the labels tell the parts of releases apart."""
+
+_KNOWN = 32
 _NO_COLUMN = msgspec.Raw(b"null")
-_SAME: dict[str, Any] = {"labels": list[str], "found": list[int] | None, "since": list[int] | None}
+_SAME: dict[str, Callable[[bytes], list[Any] | None]] = {
+    "labels": msgspec.json.Decoder(list[str]).decode,
+    "found": msgspec.json.Decoder(list[int] | None).decode,
+    "since": msgspec.json.Decoder(list[int] | None).decode,
+}
+"""What decodes each of these columns, in the order in which they are written."""
 
 decode_release = decoder_of(Release)
 """The release in a record's value; raises msgspec.DecodeError for anything else."""

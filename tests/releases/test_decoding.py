@@ -1,6 +1,7 @@
 """Releases whose columns are the same again: what is decoded is what stands there, and belongs to its owner."""
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -8,16 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dp.releases.release import Release, decode_release
+from stream_dp.releases import release
+from stream_dp.releases.release import Release, decode_release, decoder_of
 from stream_dp.releases.whole_release import WholeRelease, decode_whole_release
 
 LONG = "x" * 100
 """Labels that end alike as bytes, and are as long."""
-NUMBERS = st.lists(st.integers(1, 2), max_size=3)
+NUMBERS = st.lists(st.integers(1, 2), min_size=1, max_size=3)
+WRITTEN = "sds", "part", "parts", "labels", "counts", "totals", "found", "since"
+"""The last fields of a release, in the order in which they are written."""
 
 
-def value(labels: list[str], **changed: Any) -> bytes:
-    release = {
+SEPARATORS = (",", ":"), (", ", ": ")
+"""As releases are written, and as others may write JSON."""
+
+
+def value(
+    labels: list[str],
+    order: Sequence[str] = WRITTEN,
+    separators: tuple[str, str] = SEPARATORS[0],
+    **changed: Any,
+) -> bytes:
+    """A release with `changed` fields, of which these stand in this order before all others."""
+    opening = {
         "v": 1,
         "stream": "shop",
         "epoch": 1,
@@ -35,26 +49,54 @@ def value(labels: list[str], **changed: Any) -> bytes:
         "shown": "kept",
         "sd": 2.5,
         "tau": 7,
-        "part": 1,
-        "parts": 1,
         "horizon": 100,
-        "labels": labels,
-        "counts": [5] * len(labels),
     }
-    return json.dumps(release | changed).encode()
+    columns = {"part": 1, "parts": 1, "labels": labels, "counts": [5] * len(labels), **changed}
+    written = opening | {name: columns[name] for name in order if name in columns} | columns
+    return json.dumps(written, separators=separators).encode()
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), NUMBERS | st.none(), NUMBERS | st.none()), min_size=1))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.fixed_dictionaries({}, optional=dict.fromkeys(("found", "since", "totals"), NUMBERS)),
+            st.just(WRITTEN) | st.permutations(WRITTEN),
+            st.just(SEPARATORS[0]) | st.sampled_from(SEPARATORS),
+        ),
+        min_size=1,
+    )
+)
 def test_a_release_is_decoded_as_if_there_had_been_no_other(several: list[Any]) -> None:
-    for first, found, since in several:
+    for first, given_columns, order, separators in several:
         labels = [first + LONG, "tea", "milk"]
-        columns = {name: column for name, column in (("found", found), ("since", since)) if column}
-        columns = {name: (column * 3)[:3] for name, column in columns.items()}
-        one = value(labels, sds={"1": 2.0, "2": 1.0}, **columns)
+        columns = {name: (column * 3)[:3] for name, column in given_columns.items()}
+        one = value(labels, order, separators, **columns, sds={"1": 2.0, "2": 1.0})
         assert decode_release(one) == msgspec.json.decode(one, type=Release)
         whole = decode_whole_release(one)
         assert whole == msgspec.json.decode(one, type=WholeRelease)
         assert type(whole) is WholeRelease
+
+
+def test_what_releases_say_again_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = list[bytes]()
+    plainly = dict(release._SAME)
+
+    def counted(name: str) -> Callable[[bytes], list[Any] | None]:
+        def decode(text: bytes) -> list[Any] | None:
+            decoded.append(text)
+            return plainly[name](text)
+
+        return decode
+
+    monkeypatch.setattr(release, "_SAME", {name: counted(name) for name in plainly})
+    decode = decoder_of(Release)
+    for number in range(5):
+        for part in (1, 2):
+            labels = [f"tea {part}", "milk"]
+            one = value(labels, found=[1, 1], sds={"1": 2.0 + number}, part=part, parts=2)
+            assert decode(one).labels == labels
+    assert decoded == [b'["tea 1","milk"]', b"[1,1]", b"null", b'["tea 2","milk"]', b"[1,1]", b"null"]
 
 
 def test_whoever_changes_the_labels_of_a_release_changes_no_other() -> None:
@@ -63,6 +105,7 @@ def test_whoever_changes_the_labels_of_a_release_changes_no_other() -> None:
     assert decode_release(one).labels == ["tea", "milk"]
 
 
+@pytest.mark.parametrize("separators", SEPARATORS, ids=str)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -78,9 +121,9 @@ def test_whoever_changes_the_labels_of_a_release_changes_no_other() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_release_is_refused(changed: dict[str, Any]) -> None:
+def test_what_is_no_release_is_refused(changed: dict[str, Any], separators: tuple[str, str]) -> None:
     decode_release(value(["tea"]))
-    wrong = json.dumps(json.loads(value(["tea"])) | changed).encode()
+    wrong = json.dumps(json.loads(value(["tea"])) | changed, separators=separators).encode()
     for decode in (decode_release, decode_whole_release):
         with pytest.raises(msgspec.DecodeError):
             decode(wrong)
