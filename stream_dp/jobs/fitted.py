@@ -141,6 +141,8 @@ class Fitted:
     def choose_by_counts(self, noisy: NDArray[np.int64], counts: NDArray[np.int64]) -> Branch:
         """The branch with Gaussian noise that is likely to show most; it follows from noisy numbers and public ones.
 
+        A count below the standard deviation of its noise is taken to be that: less would have counts between the two
+        ranks fall faster than anybody knows.
         If no label of the first rank stands out of its noise, there may be fewer labels than that rank.  Of these two
         stages show only as many as a user keeps, so it must keep that many then.
         """
@@ -152,9 +154,8 @@ class Fitted:
             for each in self.branches
             if each.counting is not None and each.counting.shows_at_most >= most
         ]
-        prospect = Prospect(
-            self._users(noisy), np.array(self.held), self.ranks.places, counts.astype(np.float64)
-        )
+        told = np.maximum(counts, math.sqrt(self.ranks.sigma_squared))
+        prospect = Prospect(self._users(noisy), np.array(self.held), self.ranks.places, told)
         shown = [prospect.labels(how, self.k) for _, how in counting]
         best = int(np.argmax(shown))
         return counting[best][0] if shown[best] >= 1 else self._least(noisy, [each for each, _ in counting])

@@ -26,10 +26,10 @@ from stream_dp.privacy.loss import ROUNDED_VARIANCE
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 SHARE = 0.02
-"""What the first estimate takes of epsilon."""
+"""What the first estimate takes of epsilon, up to an epsilon of 1; it tells enough then."""
 
 RANK_SHARE = 0.03
-"""What the second takes of the mu^2 that is left."""
+"""What the second takes of the mu^2 that is left, up to an epsilon of 1; beyond, so much divided by epsilon."""
 
 LEAST_EPSILON = 0.001
 """Less than this leaves nothing to choose by: no number of users would stand out of its noise."""
@@ -60,7 +60,8 @@ def _shares(epsilon: float) -> tuple[float, float]:
         raise ValueError(
             f"epsilon must be at least {LEAST_EPSILON:g} for a job that chooses its mechanism, not {epsilon:g}"
         )
-    return SHARE * epsilon, (1 - SHARE) * epsilon * DOWN
+    first = SHARE * min(epsilon, 1.0)
+    return first, (epsilon - first) * DOWN
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,10 @@ class Room:
     def of(
         cls, epsilon: float, delta: float, share: float = RANK_SHARE, places: tuple[int, ...] = PLACES
     ) -> "Room":
-        """Of (epsilon, delta), with a `share` for the counts of the labels of these `places`."""
+        """Of (epsilon, delta), with a `share` for the counts of the labels of these `places`; see `RANK_SHARE`."""
         whole = 2 * gaussian_rho(epsilon, delta / 2) * DOWN
-        sigma_squared = max(2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + len(places) / (share * whole))
+        told = share * whole / max(epsilon, 1.0)
+        sigma_squared = max(2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + len(places) / told)
         ranks = RankCounts(sigma_squared, places)
         return cls(ranks, whole - ranks.cost.loss.gaussian, delta)
 

@@ -63,6 +63,12 @@ def test_users_keep_fewer_labels_if_labels_are_all_about_as_frequent() -> None:
     assert kept[0][1] > kept[1][1]
 
 
+@pytest.mark.parametrize("users", [1_500, 3_000, 8_000])
+def test_how_far_a_count_lies_below_its_noise_chooses_nothing(users: int) -> None:
+    histogram = MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE)
+    assert len({by_counts(histogram, users, 22, (users // 8, count)) for count in (-50, 1, 30)}) == 1
+
+
 @pytest.mark.parametrize("job", ["histogram", "top-k"])
 def test_of_labels_that_may_be_few_users_keep_as_many_as_there_are(job: Any) -> None:
     """900 users hold the same 20 labels; users who keep 15 would all keep the same ones, and 5 were never shown."""
@@ -102,7 +108,9 @@ def test_short_baskets_are_counted_without_looking_at_counts(job: Any) -> None:
 def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float, k: int) -> None:
     more = {"k": k, "kbar": 10_000} if job == "top-k" else {}
     calibrated = MECHANISMS[job]["fitted"].calibrate(epsilon=epsilon, delta=1e-6, **more)
-    fitted, rest = fitted_of(calibrated), 0.98 * epsilon
+    fitted = fitted_of(calibrated)
+    rest = epsilon - fitted.epsilon
+    assert fitted.epsilon == pytest.approx(0.02 * min(epsilon, 1.0))
     assert fitted.ranks is not None
     counting = [each for each in fitted.branches if each.counting is not None]
     assert len(counting) >= 9
