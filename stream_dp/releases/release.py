@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import msgspec
 
@@ -119,20 +119,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     over_cap: int | None = None
     units_sd: float | None = None
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for columns of different lengths, and unless it has either a horizon or a window."""
-        if (self.horizon is None) == (self.window_rounds is None):
-            raise ValueError("a release has either a horizon or a window")
-        if self.tau is None and self.found is None:
-            raise ValueError("a release names its threshold, unless labels are found at tests")
-        if any(
-            column is not None and len(column) != len(self.labels)
-            for column in (self.since, self.totals, self.found)
-        ):
-            raise ValueError("since, totals and found must be as long as labels")
-        if self.found is not None and not all(str(test) in (self.sds or {}) for test in {*self.found}):
-            raise ValueError("sds must name each test in found")
-
     @property
     def label_sds(self) -> list[float]:
         """The standard deviation of each label's count, in the order of `labels`."""
@@ -174,69 +160,102 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
     Which labels a release has, and what is known of them, is the same in most of them, and is decoded only if it
     differs: see `_Same`.
     """
-    fields: list[Any] = [
-        (field.name, msgspec.Raw, msgspec.field(name=field.encode_name, default=_NO_COLUMN))
-        if field.name in _SAME
-        else (field.name, field.type, msgspec.field(name=field.encode_name, default=field.default))
-        for field in msgspec.structs.fields(kind)
-    ]
-    decode = msgspec.json.Decoder(msgspec.defstruct(kind.__name__, fields, kw_only=True)).decode
+    decode = msgspec.json.Decoder(kind).decode
     known: dict[bytes, _Same] = {}
+    near = 0  # where the labels of the release before stand
 
     def decoded(value: bytes) -> _Release:
-        start = max(0, value.find(_LABELS))
+        nonlocal near
+        start = value.rfind(_LABELS, 0, near + _MOVED)
+        near = start = max(0, value.find(_LABELS) if start < 0 else start)
         part = value[max(0, start - _PART) : start]
         same = known.get(part)
         rest = None if same is None else same.cut_from(value, start)
-        found = None if rest is None else msgspec.structs.asdict(decode(rest))
-        if same is None or found is None or any(found[name] is not _NO_COLUMN for name in _SAME):
-            found = msgspec.structs.asdict(decode(value))
-            same = _Same({name: bytes(found[name]) for name in _SAME})
-            if len(known) >= _KNOWN:
-                known.clear()
-            known[part] = same
-        try:
-            return kind(**found | same.columns())
-        except ValueError as wrong:
-            raise msgspec.ValidationError(str(wrong)) from None
+        if same is not None and rest is not None:
+            release = decode(rest)
+            if same.complete(release):
+                return release
+        release = decode(value)
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[part] = _Same(release, value)
+        return release
 
     return decoded
 
 
-class _Same:
-    """The columns that most releases say again: decoded once, and from then on compared as bytes and cut out."""
+class _Columns(msgspec.Struct):
+    """The columns that most releases say again, in the order in which they are written."""
 
-    def __init__(self, texts: dict[str, bytes]) -> None:
-        self._head = b"%b%b" % (_LABELS, texts["labels"][1:])
-        told = [
-            b',"%b":%b' % (name.encode(), text) for name, text in texts.items() if text != bytes(_NO_COLUMN)
-        ]
-        self._tail = b"".join(told[1:]) + b"}"
-        self._columns = {name: _SAME[name](text) for name, text in texts.items()}
+    labels: msgspec.Raw
+    found: msgspec.Raw = msgspec.Raw()
+    since: msgspec.Raw = msgspec.Raw()
+
+
+class _Same:
+    """What stands in these columns: decoded once, and from then on compared as bytes and cut out."""
+
+    def __init__(self, release: Release, value: bytes) -> None:
+        """Raises msgspec.ValidationError for a release whose fields contradict each other."""
+        self._labels = release.labels.copy()
+        self._found, self._since = (
+            None if column is None else column.copy() for column in (release.found, release.since)
+        )
+        self._tests = frozenset(map(str, release.found or ()))
+        if any(
+            column is not None and len(column) != len(release.labels) for column in (self._found, self._since)
+        ):
+            raise msgspec.ValidationError("since and found must be as long as labels")
+        self._check(release)
+        written = _columns(value)
+        self._head = b"%b%b" % (_LABELS, bytes(written.labels)[1:])
+        beside = [(name, bytes(getattr(written, name))) for name in ("found", "since")]
+        self._tail = b"".join(b',"%b":%b' % (name.encode(), text) for name, text in beside if text) + b"}"
 
     def cut_from(self, value: bytes, start: int) -> bytes | None:
         """The release without them, whose labels stand at `start`; None if it has others, or has them elsewhere."""
         if not (value.startswith(self._head, start) and value.endswith(self._tail)):
             return None
-        return value[:start] + value[start + len(self._head) : -len(self._tail)] + b"}"
+        return b"".join((value[:start], _NO_LABELS, value[start + len(self._head) : -len(self._tail)], b"}"))
 
-    def columns(self) -> dict[str, list[Any] | None]:
-        """Lists of their own for each release, whose owner may change them."""
-        return {name: None if values is None else values.copy() for name, values in self._columns.items()}
+    def complete(self, release: Release) -> bool:
+        """Put them into a release from which they were cut, as lists of its own; False if it has columns left.
+
+        Raises msgspec.ValidationError.
+        """
+        if release.labels or release.found is not None or release.since is not None:
+            return False
+        _set(release, "labels", self._labels.copy())
+        if self._found is not None:
+            _set(release, "found", self._found.copy())
+        if self._since is not None:
+            _set(release, "since", self._since.copy())
+        self._check(release)
+        return True
+
+    def _check(self, release: Release) -> None:
+        if (release.horizon is None) == (release.window_rounds is None):
+            raise msgspec.ValidationError("a release has either a horizon or a window")
+        if release.tau is None and release.found is None:
+            raise msgspec.ValidationError("a release names its threshold, unless labels are found at tests")
+        numbers = release.counts if release.totals is None else release.totals
+        if not len(numbers) == len(release.counts) == len(release.labels):
+            raise msgspec.ValidationError("counts and totals must be as long as labels")
+        if self._tests and not self._tests <= (release.sds or {}).keys():
+            raise msgspec.ValidationError("sds must name each test in found")
 
 
 _LABELS = b',"labels":['
 _PART = len(b'"part":1,"parts":1')
 """So many bytes before the labels tell the parts of releases apart."""
 
+_MOVED = 64
+"""So far behind those of the release before the labels may stand, mostly."""
+
 _KNOWN = 32
-_NO_COLUMN = msgspec.Raw(b"null")
-_SAME: dict[str, Callable[[bytes], list[Any] | None]] = {
-    "labels": msgspec.json.Decoder(list[str]).decode,
-    "found": msgspec.json.Decoder(list[int] | None).decode,
-    "since": msgspec.json.Decoder(list[int] | None).decode,
-}
-"""What decodes each of these columns, in the order in which they are written."""
+_NO_LABELS = _LABELS + b"]"
+_set = msgspec.structs.force_setattr
+_columns = msgspec.json.Decoder(_Columns).decode
 
 decode_release = decoder_of(Release)
 """The release in a record's value; raises msgspec.DecodeError for anything else."""

@@ -26,20 +26,21 @@ class WholeReleases:
         place = part.epoch, part.round
         if place <= self._last:
             return None
+        whole = part if part.part == part.parts == 1 else self._collected(place, part)
+        if whole is not None:
+            self._last = place
+            whole.follow(self._showings)
+        return whole
+
+    def _collected(self, place: tuple[int, int], part: WholeRelease) -> WholeRelease | None:
         if place != self._collecting:
             self._collecting, self._parts = place, {}
         self._parts[part.part] = part
         if len(self._parts) < part.parts:
             return None
-        self._last = place
-        if part.part == part.parts == 1:
-            whole = part
-        else:
-            ordered = [self._parts[number] for number in sorted(self._parts)]
-            joined = {name: _joined([getattr(each, name) for each in ordered]) for name in _COLUMNS}
-            whole = replace(part, part=1, parts=1, **joined)
-        whole.follow(self._showings)
-        return whole
+        ordered = [self._parts[number] for number in sorted(self._parts)]
+        joined = {name: _joined([getattr(each, name) for each in ordered]) for name in _COLUMNS}
+        return replace(part, part=1, parts=1, **joined)
 
 
 def _joined(columns: list[list[Any] | None]) -> list[Any] | None:

@@ -41,14 +41,13 @@ class Showings:
         """The showings of the epoch up to this release, which has to be whole; empty if labels are not kept."""
         if release.nonce != self._nonce:
             self._nonce, self._last, self._showings = release.nonce, 0, {}
-        previous = getattr(release, "previous", None)
         if release.shown == "kept" and len(release.labels) > len(self._showings):
-            step = max(1, release.round - (previous or 0))
+            step = max(1, release.round - release.previous)
             told = release.sd, release.tau, step
             for place, (label, count) in enumerate(zip(release.labels, release.counts, strict=False)):
                 if label not in self._showings:
                     known = release.is_known(place)
-                    seen = (1, True) if known else (release.round, previous == self._last)
+                    seen = (1, True) if known else (release.round, release.previous == self._last)
                     self._showings[label] = Showing(seen[0], count, *told, seen[1], known)
         self._last = release.round
         return self._showings
