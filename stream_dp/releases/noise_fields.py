@@ -13,14 +13,14 @@ from stream_dp.counters.discovery import KNOWN, DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.released_block import ReleasedBlock
 
-_DIGITS = 3  # of the standard deviations by test, after the point
+_DIGITS = 3  # of standard deviations, after the point
 
 
 def noise_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str]:
     """The fields of each round of a block."""
     if isinstance(mechanism, DiscoveryMechanism):
         return _fields_of_tests(mechanism, block)
-    taus, sds = mechanism.taus(block.rounds).tolist(), mechanism.sds(block.rounds).tolist()
+    taus, sds = mechanism.taus(block.rounds).tolist(), mechanism.sds(block.rounds).round(_DIGITS).tolist()
     return [_sd_and_tau(sd, tau) for sd, tau in zip(sds, taus, strict=True)]
 
 
@@ -54,8 +54,8 @@ def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> lis
     """All rounds of a block have the same labels, and so the same tests that found them, in their order."""
     found = np.empty(0, np.int64) if block.found is None else block.found.astype(np.int64)
     there = found[np.flatnonzero(np.diff(found, prepend=-1))]
-    of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds).round(_DIGITS)
-    numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T])
+    of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds)
+    numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T]).round(_DIGITS)
     sds = ",".join(f'"{test}":%s' for test in there.tolist())
     told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
     last, before = (mechanism.tests_by(rounds).tolist() for rounds in (block.rounds, block.rounds - 1))
