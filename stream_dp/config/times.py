@@ -7,7 +7,8 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 """What the units of spans such as 90s, 5m, 1h and 7d stand for."""
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_TIMESTAMP = 253_402_300_799_999  # the last millisecond of the year 9999
+LATEST_TIMESTAMP = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 
 
 def parse_time(text: str) -> datetime:
@@ -72,7 +73,7 @@ def iso_second(milliseconds: int) -> str:
 
 
 def _within_range(milliseconds: int) -> int:
-    return min(max(milliseconds, 0), _LATEST_TIMESTAMP)
+    return min(max(milliseconds, 0), LATEST_TIMESTAMP)
 
 
 @lru_cache(maxsize=1024)

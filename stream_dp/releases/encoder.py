@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.config.times import iso_timestamp
+from stream_dp.config.times import LATEST_TIMESTAMP
 from stream_dp.counters.calibration import Guarantee
 from stream_dp.counters.discovery import DiscoveryMechanism
 from stream_dp.counters.protocol import CalibratedCounter
@@ -73,11 +73,11 @@ class ReleaseEncoder:
         rounds = block.rounds
         noise = noise_fields(self._mechanism, block)
         openings = [
-            f'{{{self._epoch},"round":{number},{self._length},"ts":"{iso_timestamp(timestamp)}",{proof}'
+            f'{{{self._epoch},"round":{number},{self._length},"ts":"{timestamp}Z",{proof}'
             f"{self._promise},{noise_fields}{total_sds}{cells}".encode()
             for number, timestamp, proof, noise_fields, total_sds, cells in zip(
                 rounds.tolist(),
-                timestamps,
+                _without_zone(timestamps),
                 self._proofs(block, previous),
                 noise,
                 self._totals.sds(self._mechanism, rounds),
@@ -97,6 +97,13 @@ class ReleaseEncoder:
             f'"previous":{before},"tag":"{tag(number, head)}",'
             for (before, number), head in zip(pairwise([previous, *rounds]), block.heads, strict=True)
         ]
+
+
+def _without_zone(timestamps: Sequence[int]) -> list[str]:
+    """Each as `iso_timestamp` writes it, but for the Z at its end."""
+    inside = np.array(timestamps, np.int64).clip(0, LATEST_TIMESTAMP)
+    texts: list[str] = np.datetime_as_string(inside.astype("datetime64[ms]")).tolist()
+    return texts
 
 
 class _Totals:

@@ -1,8 +1,7 @@
 """What a release says of its noise and thresholds, as the inside of a JSON object, and which test found each label."""
 
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,16 +55,21 @@ def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> lis
     there = found[np.flatnonzero(np.diff(found, prepend=-1))]
     of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds)
     numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T]).round(_DIGITS)
-    sds = ",".join(f'"{test}":%s' for test in there.tolist())
+    last, before = mechanism.tests_by(block.rounds), mechanism.tests_by(block.rounds - 1)
     told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
-    last, before = (mechanism.tests_by(rounds).tolist() for rounds in (block.rounds, block.rounds - 1))
-    written = []
-    for (test, earlier), alike in groupby(
-        zip(last, before, _rows_as_text(numbers), strict=True), itemgetter(0, 1)
-    ):
-        form = f'"sd":%s{_schedule(mechanism, test, test > earlier)},"sds":{{{sds}}},{told}'
-        written += [form % tuple(row.split(",")) for _, _, row in alike]
+    names, written = [*map(str, there.tolist())], list[str]()
+    for start, end in pairwise(_changes(np.column_stack([last, before, numbers]))):
+        sd, *sds = numbers[start].tolist()
+        schedule = _schedule(mechanism, int(last[start]), bool(last[start] > before[start]))
+        by_test = fields({"sds": dict(zip(names, sds, strict=True))})
+        written += [f"{fields({'sd': sd})}{schedule},{by_test},{told}"] * (end - start)
     return written
+
+
+def _changes(rows: NDArray[np.float64]) -> list[int]:
+    """Where rows begin that differ from the one before, and how many rows there are."""
+    different = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
+    return [*np.flatnonzero(different).tolist(), len(rows)]
 
 
 def _schedule(mechanism: DiscoveryMechanism, test: int, is_test: bool) -> str:
@@ -73,14 +77,6 @@ def _schedule(mechanism: DiscoveryMechanism, test: int, is_test: bool) -> str:
     tests = mechanism.tests
     tau = f',"tau":{mechanism.test_taus[test - 1]}' if is_test else ""
     return tau + (f',"next_test":{tests[test]}' if test < len(tests) else "")
-
-
-def _rows_as_text(numbers: NDArray[np.float64]) -> list[str]:
-    """Each number of an array as JSON, row by row: all of them at once, because most of a call is its beginning."""
-    if not len(numbers):
-        return []
-    text = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return text[2:-2].split("],[")
 
 
 @lru_cache(maxsize=64)
