@@ -9,6 +9,7 @@ NAMES = (
     "noise",
     "counters",
     "engine",
+    "subscribers",
     "end_to_end",
     "partitions",
     "barriers",
