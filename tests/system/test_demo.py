@@ -169,7 +169,7 @@ def check_summary(told: dict[str, Any]) -> None:
         "items_per_event": 3,
         "epsilon": 2.0,
         "delta": 1e-6,
-        "sd": mechanism.sd(2048),
+        "sd": round(mechanism.sd(2048), 3),
         "events_per_second": 0,
         "labels": [],
     }
