@@ -42,7 +42,6 @@ def producer(kafka: Kafka, compression: str) -> AIOKafkaProducer:
         acks="all",
         enable_idempotence=True,
         max_batch_size=LARGEST_BATCH,
-        linger_ms=2,
         metadata_max_age_ms=METADATA_MILLISECONDS,
     )
     make_no_topics(sender.client)
