@@ -168,8 +168,8 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
         nonlocal near
         start = value.rfind(_LABELS, 0, near + _MOVED)
         near = start = max(0, value.find(_LABELS) if start < 0 else start)
-        part = value[max(0, start - _PART) : start]
-        same = known.get(part)
+        which = value[:_BEGINNING] + value[max(0, start - _PART) : start]
+        same = known.get(which)
         rest = None if same is None else same.cut_from(value, start)
         if same is not None and rest is not None:
             release = decode(rest)
@@ -178,7 +178,7 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
         release = decode(value)
         if len(known) >= _KNOWN:
             known.clear()
-        known[part] = _Same(release, value)
+        known[which] = _Same(release, value)
         return release
 
     return decoded
@@ -246,6 +246,9 @@ class _Same:
 
 
 _LABELS = b',"labels":['
+_BEGINNING = 64
+"""So many bytes name the stream and the epoch, and are before the round."""
+
 _PART = len(b'"part":1,"parts":1')
 """So many bytes before the labels tell the parts of releases apart."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -89,11 +90,17 @@ def test_what_releases_say_again_is_decoded_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(release, "_columns", counted)
     decode = decoder_of(Release)
     for number in range(5):
-        for part in (1, 2):
-            labels = [f"tea {part}", "milk"]
-            one = value(labels, found=[1, 1], sds={"1": 2.0 + number}, part=part, parts=2)
+        for stream, part in product(("shop", "kiosk"), (1, 2)):
+            labels = [f"tea of the {stream} {part}", "milk"]
+            said: dict[str, Any] = {
+                "stream": stream,
+                "nonce": "00" * 16,
+                "round": number,
+                "sds": {"1": 2.0 + number},
+            }
+            one = value(labels, found=[1, 1], part=part, parts=2, **said)
             assert decode(one).labels == labels
-    assert len(decoded) == 2
+    assert len(decoded) == 4
 
 
 def test_whoever_changes_the_labels_of_a_release_changes_no_other() -> None:
