@@ -77,7 +77,7 @@ class ReleaseEncoder:
             f"{self._promise},{noise_fields}{total_sds}{cells}".encode()
             for number, timestamp, proof, noise_fields, total_sds, cells in zip(
                 rounds.tolist(),
-                _without_zone(timestamps),
+                without_zone(timestamps),
                 self._proofs(block, previous),
                 noise,
                 self._totals.sds(self._mechanism, rounds),
@@ -99,7 +99,7 @@ class ReleaseEncoder:
         ]
 
 
-def _without_zone(timestamps: Sequence[int]) -> list[str]:
+def without_zone(timestamps: Sequence[int]) -> list[str]:
     """Each as `iso_timestamp` writes it, but for the Z at its end."""
     inside = np.array(timestamps, np.int64).clip(0, LATEST_TIMESTAMP)
     texts: list[str] = np.datetime_as_string(inside.astype("datetime64[ms]")).tolist()

@@ -157,8 +157,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
     """What decodes a record's value as `kind`; it raises msgspec.DecodeError for anything else.
 
-    Which labels a release has, and what is known of them, is the same in most of them, and is decoded only if it
-    differs: see `_Same`.
+    Which labels a release has, and what is known of them, is the same in most of them, and then is not decoded again:
+    see `_Same`.
     """
     decode = msgspec.json.Decoder(kind).decode
     known: dict[bytes, _Same] = {}
@@ -176,9 +176,13 @@ def decoder_of(kind: type[_Release]) -> Callable[[bytes], _Release]:
             if same.complete(release):
                 return release
         release = decode(value)
+        if same is not None and same.stands_in(release):
+            same.learn(value)
+            same.check(release)
+            return release
         if len(known) >= _KNOWN:
             known.clear()
-        known[which] = _Same(release, value)
+        known[which] = _Same(release)
         return release
 
     return decoded
@@ -193,28 +197,37 @@ class _Columns(msgspec.Struct):
 
 
 class _Same:
-    """What stands in these columns: decoded once, and from then on compared as bytes and cut out."""
+    """What stands in these columns.  If two releases have the same, it is cut out of later ones, and only compared."""
 
-    def __init__(self, release: Release, value: bytes) -> None:
+    def __init__(self, release: Release) -> None:
         """Raises msgspec.ValidationError for a release whose fields contradict each other."""
         self._labels = release.labels.copy()
         self._found, self._since = (
             None if column is None else column.copy() for column in (release.found, release.since)
         )
-        self._tests = frozenset(map(str, release.found or ()))
+        self._tests = frozenset(map(str, {*(release.found or ())}))
+        self._head = self._tail = b""
         if any(
             column is not None and len(column) != len(release.labels) for column in (self._found, self._since)
         ):
             raise msgspec.ValidationError("since and found must be as long as labels")
-        self._check(release)
+        self.check(release)
+
+    def stands_in(self, release: Release) -> bool:
+        """Whether the release has the same in all of them."""
+        told = release.labels, release.found, release.since
+        return told == (self._labels, self._found, self._since)
+
+    def learn(self, value: bytes) -> None:
+        """How it is written, from a release that has it."""
         written = _columns(value)
         self._head = b"%b%b" % (_LABELS, bytes(written.labels)[1:])
         beside = [(name, bytes(getattr(written, name))) for name in ("found", "since")]
         self._tail = b"".join(b',"%b":%b' % (name.encode(), text) for name, text in beside if text) + b"}"
 
     def cut_from(self, value: bytes, start: int) -> bytes | None:
-        """The release without them, whose labels stand at `start`; None if it has others, or has them elsewhere."""
-        if not (value.startswith(self._head, start) and value.endswith(self._tail)):
+        """The release without them, whose labels stand at `start`; None unless it is known to have the same there."""
+        if not (self._head and value.startswith(self._head, start) and value.endswith(self._tail)):
             return None
         return b"".join((value[:start], _NO_LABELS, value[start + len(self._head) : -len(self._tail)], b"}"))
 
@@ -230,10 +243,11 @@ class _Same:
             _set(release, "found", self._found.copy())
         if self._since is not None:
             _set(release, "since", self._since.copy())
-        self._check(release)
+        self.check(release)
         return True
 
-    def _check(self, release: Release) -> None:
+    def check(self, release: Release) -> None:
+        """Raise msgspec.ValidationError unless the fields of a release with these columns fit each other."""
         if (release.horizon is None) == (release.window_rounds is None):
             raise msgspec.ValidationError("a release has either a horizon or a window")
         if release.tau is None and release.found is None:
@@ -247,7 +261,7 @@ class _Same:
 
 _LABELS = b',"labels":['
 _BEGINNING = 64
-"""So many bytes name the stream and the epoch, and are before the round."""
+"""So many bytes tell streams and epochs apart, mostly, and stand before the round."""
 
 _PART = len(b'"part":1,"parts":1')
 """So many bytes before the labels tell the parts of releases apart."""

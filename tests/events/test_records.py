@@ -13,6 +13,7 @@ from stream_dp.events.dead_letter import DeadLetter
 from stream_dp.events.event import DEEPEST_NESTING, LONGEST_LABEL, BadRecord, decode_event
 from stream_dp.events.record import Record
 from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.encoder import without_zone
 from stream_dp.releases.release import LARGEST_PART, decode_release
 from tests.nodes import live_nodes
 
@@ -116,6 +117,7 @@ def test_brackets_in_labels_and_side_by_side_are_not_nested() -> None:
 )
 def test_timestamps_are_iso_8601_in_utc(milliseconds: int, text: str) -> None:
     assert text == iso_timestamp(milliseconds)
+    assert text == f"{without_zone([milliseconds])[0]}Z"
 
 
 def test_a_dead_letter_says_where_its_record_was() -> None:
