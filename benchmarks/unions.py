@@ -6,6 +6,7 @@ Two rounds, after MAD2R (Chen, Cohen-Addad, Epasto and Zadimoghaddam 2025): a ch
 frequent, so that users give all of their weight in the second to what is not released yet.  Here the second round is
 `policy-gaussian`.  Guarantee: given what the first has released, each round is a Gaussian on weights that a user moves
 by at most 1 in l2, so both are one Gaussian of mu^2 = 2 rho, as in `stream_dp/batch/sips.py`; deltas of thresholds add.
+They are given as much of delta here as `policy-gaussian` has, which is more than this allows.
 
 GW has the poster's threshold, whose guarantee is false (docs/audit.md), and tokens so small that weights are as good as
 real numbers.  It is no mechanism of this project, and stands here as the bar.
@@ -94,14 +95,16 @@ def _one_order(held: Baskets, epsilon: float, tokens: int, noise: OneShotNoise) 
 
 def two_rounds(held: Baskets, epsilon: float, share: float, alpha: float, noise: OneShotNoise) -> int:
     """How many labels both rounds release; `share`: the first round's part of rho and delta."""
-    limit, rho = GAUSSIAN_UNION_ITEMS, gaussian_rho(epsilon, DELTA / 2)
+    limit = GAUSSIAN_UNION_ITEMS
+    delta = GaussianPolicy(epsilon, DELTA, limit).each_delta
+    rho = gaussian_rho(epsilon, delta)
     first, second = (1 / math.sqrt(2 * rho * part) for part in (share, 1 - share))
     released = np.zeros(held.item_count, np.bool_)
     weights = held.weights(limit, square_root_share, noise) / UNIT
-    threshold = shared_budget_gaussian(first, share * DELTA / 2, limit)
+    threshold = shared_budget_gaussian(first, share * delta, limit)
     released[released_by_gaussian(weights, threshold, first, noise)] = True
     left = sample(without(held, released), limit, noise, 1)
-    threshold = shared_budget_gaussian(second, (1 - share) * DELTA / 2, limit)
+    threshold = shared_budget_gaussian(second, (1 - share) * delta, limit)
     moved = np.zeros(held.item_count)
     move_towards(noise.order(left.users), left.starts, left.items, threshold + alpha * second, moved)
     released[released_by_gaussian(moved, threshold, second, noise)] = True

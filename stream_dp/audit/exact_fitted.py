@@ -21,7 +21,7 @@ from stream_dp.batch.gumbel_top_k import GumbelTopK
 from stream_dp.batch.two_stage import TwoStage
 from stream_dp.jobs.calibrated import Calibrated, head
 from stream_dp.jobs.fitted import Branch, Fitted, RankCounts
-from stream_dp.jobs.fitted_jobs import Room
+from stream_dp.jobs.fitted_jobs import Room, counts_within
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.prospect import Counting
 from stream_dp.jobs.request import JobName
@@ -153,7 +153,7 @@ def _told_counts(broken: str = "", paid: bool = True) -> OneShotCase:
 
 def _counts_alone(broken: str = "", priced: tuple[int, ...] = (1, 2)) -> OneShotCase:
     """The counts of two labels that a user holds, with nearly all of the budget."""
-    ranks = replace(Room.of(_SMALL, _DELTA, 1 - 1e-6, priced).ranks, places=(1, 2))
+    ranks = replace(counts_within(_SMALL, _DELTA, 1 - 1e-6, priced), places=(1, 2))
     law = partial(_law_of_counts, ranks)
     worst = partial(worst_of_leaving, law, [((0, 1),) * 3], _SMALL)
     return OneShotCase("histogram fitted-gaussian", _SMALL, _DELTA, worst, broken)
@@ -165,7 +165,7 @@ def _law_of_counts(ranks: RankCounts, holdings: Holdings) -> "Law[Hashable]":
 
 
 def _sampled(room: Room, most: int) -> Calibrated:
-    return room.calibrated(MECHANISMS["histogram"]["gaussian"].calibrate, items_per_user=most)
+    return room.sampled(most)
 
 
 def _worst_of_both(seen_of: Callable[[Holdings], _Seen], data: Sequence[Holdings], epsilon: float) -> float:

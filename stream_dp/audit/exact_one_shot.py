@@ -20,7 +20,7 @@ from stream_dp.audit.exact_two_stage import first_of_two_stages, two_stage_cases
 from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, OneShotCounted, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
-from stream_dp.batch.histogram import LaplaceHistogram, laplace_histogram
+from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram, laplace_histogram
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
@@ -28,10 +28,11 @@ from stream_dp.batch.ranking import head
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.stable_top_k import GapTest, GaussianStableTopK, StableFixedK, StableTopK
 from stream_dp.batch.two_rounds import TwoRounds
+from stream_dp.jobs.histogram import of_samples
 from stream_dp.jobs.mechanisms import MECHANISMS, calibrate
 from stream_dp.jobs.request import JobRequest, Protects, request_from
 from stream_dp.jobs.rows import Rows
-from stream_dp.jobs.shares import pick_share
+from stream_dp.jobs.shares import gaussian_share, pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
@@ -113,14 +114,16 @@ def _broken() -> Iterator[OneShotCase]:
     for name in ("top-k gumbel", "top-k gumbel-known"):
         yield _picked(name, *_PICKS[1], loud=1.5)
     crowd: Holdings = ((0, 1), (0, 1), (0,))
-    rich, sure = TwoRounds(1.0, 0.05, 3), TwoRounds(4.0, 0.05, 3)
+    rich, sure = TwoRounds(1.0, 0.05, 3), TwoRounds(4.0, 0.02, 3)
     emptied = "a user who is left with nothing keeps all", broken.left_with_nothing_keeps_all(rich)
     yield _program("set-union two-rounds", 1.0, 0.05, *emptied, [((0, 1, 2),)])
     by_truth = "labels are hopeless by their true weights", broken.dropped_by_true_weight(sure)
-    yield _program("set-union two-rounds", 4.0, 0.05, *by_truth, [crowd])
+    yield _program("set-union two-rounds", 4.0, 0.02, *by_truth, [crowd])
     yield _outside_the_sample(TwoRounds(1.0, 1e-6, 1))
     for name in ("histogram known-gaussian", "top-k gaussian-known"):
         yield _program(name, 2.0, 0.02, "noise for one bin of a user, who is in both", _one_bin_paid)
+    much = "noise and threshold have twice as much of delta as there is", 2 * 0.02
+    yield _program("histogram gaussian", 2.0, 0.02, much[0], _gaussian(2.0, much[1]))
     correct = LaplaceHistogram(1.0, 0.02, 2)
     yield _program(
         "histogram laplace", 2.0, 0.02, "users hold more labels than items_per_user", _unbounded(correct)
@@ -184,6 +187,12 @@ def _broken() -> Iterator[OneShotCase]:
     yield _program(
         "histogram sparse-vector", 4.0, 0.0, "the noise that decided is released", _deciding_noise_released
     )
+
+
+def _gaussian(epsilon: float, delta: float) -> Callable[[Rows, OneShotNoise], Hashable]:
+    """A histogram of two items of each user whose noise has all of delta, and its threshold too."""
+    parameters = GaussianHistogram(gaussian_share(epsilon, delta, 2), delta, 2)
+    return lambda rows, noise: shown(of_samples(parameters, (epsilon, delta)).run(rows, noise))
 
 
 def _outside_the_sample(parameters: TwoRounds) -> OneShotCase:

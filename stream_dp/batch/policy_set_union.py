@@ -8,7 +8,9 @@ those above the threshold are released.
 Guarantee, for adding or removing one user: (epsilon, delta)-DP. Users who come later never enlarge the difference that
 one user made (contraction, proved in the source for its l1-descent and l2-descent policies in real numbers). Every
 item a user holds has positive weight afterwards, so only the user's own items can be novel: at most items_per_user, of
-equal weight.
+equal weight.  With Gaussian noise, let t of n items be novel and get b^2 of the square of a move: at least t / n,
+because no gap to the cap is larger than theirs.  The other weights move by sqrt(1 - b^2), which later users, who hold
+none of the t, do not enlarge (`novel_labels.py`).
 Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin 2020, "Differentially Private Set Union".
 
 Made exact: with Laplace noise weights are whole tokens of 2^-20, for which the contraction is proved in
@@ -21,15 +23,16 @@ Users come in an order drawn without looking at the data; what a user who leaves
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from stream_dp.batch.baskets import Baskets, sample
-from stream_dp.batch.cost import Cost, pure, require_cap
+from stream_dp.batch.cost import NORMAL_95, Cost, pure, require_cap
+from stream_dp.batch.novel_labels import delta_of_each, delta_of_weights
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import (
     UNIT,
-    GaussianSetUnion,
     LaplaceSetUnion,
     SetUnion,
     released_by_gaussian,
@@ -75,31 +78,56 @@ class LaplacePolicy(Policy):
 
 
 class GaussianPolicy(Policy):
-    """Gaussian noise; half of delta for the threshold."""
+    """Gaussian noise, which shares delta with the threshold (`novel_labels.py`)."""
 
     __slots__ = ()
 
     @property
+    def each_delta(self) -> float:
+        """What the noise has of delta, and what the threshold has."""
+        return _delta_of_each(self)
+
+    @property
     def sensitivity(self) -> float:
         """What one user moves the weights by in l2, rounding included: a little above 1."""
-        sigma = analytic_gaussian_sigma(self.epsilon, self.delta / 2)
-        limit = self.items_per_user
-        cap = shared_budget_gaussian(sigma, self.delta / 2, limit) + self.alpha * sigma
-        return 1 + MOST_USERS * ROUNDING * (cap * limit**0.5 + limit)
+        return 1 + self.rounding(self.each_delta)
+
+    def rounding(self, d: float) -> float:
+        """What rounding adds to the move of one user in l2, if noise and threshold have delta d each."""
+        sigma, limit = analytic_gaussian_sigma(self.epsilon, d), self.items_per_user
+        cap = shared_budget_gaussian(sigma, d, limit) + self.alpha * sigma
+        return MOST_USERS * ROUNDING * (cap * limit**0.5 + limit)
 
     @property
     def needed(self) -> float:
         """See `LaplaceSetUnion.needed`."""
-        return GaussianSetUnion(self.epsilon, self.delta, self.items_per_user).needed
+        return self.threshold + NORMAL_95 * self.sigma
 
     @property
     def sigma(self) -> float:
-        return analytic_gaussian_sigma(self.epsilon, self.delta / 2) * self.sensitivity
+        return analytic_gaussian_sigma(self.epsilon, self.each_delta) * self.sensitivity
+
+    @property
+    def threshold(self) -> float:
+        """The least weight that is released."""
+        return shared_budget_gaussian(self.sigma, self.each_delta, self.items_per_user)
 
     @property
     def cost(self) -> Cost:
         rho = self.sensitivity**2 / (2 * self.sigma**2)
-        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(2 * rho))
+        return Cost(rho, self.each_delta, (self.epsilon, self.delta), loss=loss.gaussian(2 * rho))
+
+
+@lru_cache(maxsize=256)
+def _delta_of_each(parameters: GaussianPolicy) -> float:
+    epsilon, limit = parameters.epsilon, parameters.items_per_user
+
+    def spent(d: float) -> float:
+        rounding = parameters.rounding(d)
+        sigma = analytic_gaussian_sigma(epsilon, d) * (1 + rounding)
+        return delta_of_weights(epsilon, sigma, shared_budget_gaussian(sigma, d, limit), limit, rounding)
+
+    return delta_of_each(parameters.delta, spent)
 
 
 def laplace_policy(all_baskets: Baskets, parameters: LaplacePolicy, noise: OneShotNoise) -> Outcome:
@@ -120,7 +148,7 @@ def gaussian_policy(all_baskets: Baskets, parameters: GaussianPolicy, noise: One
         raise ValueError(f"policy-gaussian bounds its rounding for {MOST_USERS} users: read fewer records.")
     limit, sigma = parameters.items_per_user, parameters.sigma
     kept = sample(all_baskets, limit, noise)
-    threshold = shared_budget_gaussian(sigma, parameters.delta / 2, limit)
+    threshold = parameters.threshold
     weights = np.zeros(kept.item_count)
     cap = threshold + parameters.alpha * sigma
     move_towards(noise.order(kept.users), kept.starts, kept.items, cap, weights)

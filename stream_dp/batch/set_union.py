@@ -9,8 +9,8 @@ so a user moves the weights by at most 1 in l1 or l2. Items of POSITIVE weight g
 are released. Only the labels leave, never a weight.
 
 Guarantee, for adding or removing one user: (epsilon, delta)-DP, by the restriction lemma. With Laplace noise the
-threshold takes all of delta; with Gaussian noise half of it, and sigma is that of the analytic Gaussian mechanism at
-(epsilon, delta / 2).
+threshold takes all of delta; with Gaussian noise it shares delta with sigma, that of the analytic Gaussian mechanism
+(`novel_labels.py`).
 
 Sources: Korolova, Kenthapadi, Mishra and Ntoulas 2009, "Releasing search queries and clicks privately"; Gopi, Gulhane,
 Kulkarni, Shen, Shokouhi and Yekhanin 2020, "Differentially Private Set Union", where count and weighted are baselines.
@@ -22,6 +22,7 @@ threshold, or the Gaussian's tail.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from scipy.special import ndtr, ndtri
 from stream_dp.batch import laplace_tails
 from stream_dp.batch.baskets import Integers, Weighing, each_once
 from stream_dp.batch.cost import NORMAL_95, Cost, pure, require_count, require_delta, require_positive
+from stream_dp.batch.novel_labels import delta_of_counts, delta_of_each, delta_of_weights
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union_thresholds import (
     analytic_gaussian_sigma,
@@ -99,20 +101,45 @@ class GaussianSetUnion(SetUnion):
     __slots__ = ()
 
     @property
+    def each_delta(self) -> float:
+        """What the noise has of delta, and what the threshold has."""
+        return delta_of_each_union(self.epsilon, self.delta, self.items_per_user)
+
+    @property
     def sigma(self) -> float:
-        return analytic_gaussian_sigma(self.epsilon, self.delta / 2)
+        return analytic_gaussian_sigma(self.epsilon, self.each_delta)
+
+    @property
+    def threshold(self) -> float:
+        """The least weight that is released."""
+        return shared_budget_gaussian(self.sigma, self.each_delta, self.items_per_user)
 
     @property
     def needed(self) -> float:
         """See `LaplaceSetUnion.needed`."""
-        return (
-            shared_budget_gaussian(self.sigma, self.delta / 2, self.items_per_user) + NORMAL_95 * self.sigma
-        )
+        return self.threshold + NORMAL_95 * self.sigma
 
     @property
     def cost(self) -> Cost:
         noise = loss.gaussian(1 / self.sigma**2)
-        return Cost(1 / (2 * self.sigma**2), self.delta / 2, (self.epsilon, self.delta), loss=noise)
+        return Cost(1 / (2 * self.sigma**2), self.each_delta, (self.epsilon, self.delta), loss=noise)
+
+
+@lru_cache(maxsize=256)
+def delta_of_each_union(epsilon: float, delta: float, items_per_user: int) -> float:
+    """What noise and threshold have of delta each, whether users give 1 / sqrt(n) or the same to each item."""
+
+    def spent(d: float) -> float:
+        sigma = analytic_gaussian_sigma(epsilon, d)
+        threshold = shared_budget_gaussian(sigma, d, items_per_user)
+        return max(
+            delta_of_weights(epsilon, sigma, threshold, items_per_user),
+            delta_of_counts(
+                epsilon, sigma * math.sqrt(items_per_user), items_per_user, novel_chance(d, items_per_user)
+            ),
+        )
+
+    return delta_of_each(delta, spent)
 
 
 def laplace_count(users: Weighing, parameters: LaplaceCount, noise: OneShotNoise) -> Outcome:
@@ -129,7 +156,7 @@ def gaussian_count(users: Weighing, parameters: GaussianSetUnion, noise: OneShot
     limit = parameters.items_per_user
     counts = users.weights(limit, each_once, noise).astype(np.float64)
     sigma = parameters.sigma * limit**0.5
-    threshold = 1 - sigma * float(ndtri(novel_chance(parameters.delta / 2, limit)))
+    threshold = 1 - sigma * float(ndtri(novel_chance(parameters.each_delta, limit)))
     return Outcome(released_by_gaussian(counts, threshold, sigma, noise))
 
 
@@ -143,8 +170,7 @@ def laplace_weighted(users: Weighing, parameters: LaplaceSetUnion, noise: OneSho
 def gaussian_weighted(users: Weighing, parameters: GaussianSetUnion, noise: OneShotNoise) -> Outcome:
     """Labels by weights of 1 / sqrt(n)."""
     weights = users.weights(parameters.items_per_user, square_root_share, noise) / UNIT
-    threshold = shared_budget_gaussian(parameters.sigma, parameters.delta / 2, parameters.items_per_user)
-    return Outcome(released_by_gaussian(weights, threshold, parameters.sigma, noise))
+    return Outcome(released_by_gaussian(weights, parameters.threshold, parameters.sigma, noise))
 
 
 def equal_share(sizes: Integers) -> Integers:

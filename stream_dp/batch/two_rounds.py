@@ -8,13 +8,12 @@ Every user keeps a sample of at most D0 items, the same in both rounds.  Write m
    line, by at most 1 in l2 (`policy_set_union.py`).  Labels of positive weight get N(0, sigma2^2), sigma2 = 1 / sqrt(2
    (1 - s) rho), and those above T2 are released.
 
-Guarantee, for adding or removing one user u: exactly the (epsilon, d0 + delta) that one Gaussian of mu^2 = 2 rho gives
-at d0.  Proof.  Let V be both rounds with noise on the labels of both neighbours, absent ones at weight 0.  Samples are
-drawn by each user alone.  The first round of V shifts by at most 1 in l2.  Given y, the second basket of every other
-user is a function of that user and of y; so the second round is the policy of Gopi et al. on baskets that differ in
-u's alone, and shifts by at most 1 in l2, too.  So V is an adaptive composition of two Gaussian mechanisms of mu_1^2 +
-mu_2^2 = 2 rho (Dong, Roth and Su 2022).  What is released is what V releases, unless a novel label passes: one that no
-other user has in a sample.
+Guarantee, for adding or removing one user u: (epsilon, delta).  Proof.  Let V be both rounds with noise on the labels
+of both neighbours, absent ones at weight 0.  Samples are drawn by each user alone.  The first round of V shifts by at
+most 1 in l2.  Given y, the second basket of every other user is a function of that user and of y; so the second round
+is the policy of Gopi et al. on baskets that differ in u's alone, and shifts by at most 1 in l2, too.  So V is an
+adaptive composition of two Gaussian mechanisms of mu_1^2 + mu_2^2 = 2 rho (Dong, Roth and Su 2022).  What is released
+is what V releases, unless a novel label passes: one that no other user has in a sample.
 
 - In round 1, u's t <= n novel labels have weight 1 / sqrt(n) <= 1 / sqrt(t) each, and T1 lets any pass with chance
   delta1.
@@ -26,7 +25,11 @@ other user has in a sample.
   D0, with fmax the running maximum of f, which is not monotone for large epsilon.  fmax does not fall, so fewer novel
   labels are covered.
 
-By the restriction lemma delta1 + delta2 = delta adds.  Three things look alike and break this: items from outside the
+Which labels are novel follows from the samples alone, and what becomes of novel ones from their own noise.  If t of n
+are novel, the others move by 1 - t / n in the square in round 1, and by at most 1 in round 2, so `novel_labels.py`
+holds with mu^2 (1 - s t / n) beside the chances of both rounds.
+
+Three things look alike and break this: items from outside the
 first sample in round 2, whose weight 0 had no noise when it was called hopeless; a user who is left with nothing and
 keeps all; and dropping by true weights.  `audit --exact` catches each (audit/broken_two_rounds.py).
 
@@ -43,13 +46,17 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
 from stream_dp.batch.cost import NORMAL_95, Cost
+from stream_dp.batch.novel_labels import delta_of_each, lowered
 from stream_dp.batch.policy_set_union import MOST_USERS, ROUNDING, Policy
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
 from stream_dp.batch.set_union_thresholds import analytic_gaussian_sigma, shared_budget_gaussian
 from stream_dp.loops import move_towards
 from stream_dp.privacy import loss
+from stream_dp.privacy.accounting import gaussian_deltas
 from stream_dp.privacy.one_shot_noise import OneShotNoise
+
+Reals = NDArray[np.float64]
 
 SHARE = 0.25
 """s: what the first round takes of rho and of delta."""
@@ -67,13 +74,21 @@ class TwoRounds(Policy):
     alpha: float = 8.0
 
     @property
+    def each_delta(self) -> float:
+        """What the noise of both rounds has of delta, and what their thresholds have."""
+        return _delta_of_each(self)
+
+    @property
     def rho(self) -> float:
-        """Of both rounds: the most that is (epsilon, delta / 2)-DP."""
-        return 1 / (2 * analytic_gaussian_sigma(self.epsilon, self.delta / 2) ** 2)
+        """Of both rounds: the most that is (epsilon, each_delta)-DP."""
+        return self._rho(self.each_delta)
+
+    def _rho(self, d: float) -> float:
+        return 1 / (2 * analytic_gaussian_sigma(self.epsilon, d) ** 2)
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(2 * self.rho))
+        return Cost(self.rho, self.each_delta, (self.epsilon, self.delta), loss=loss.gaussian(2 * self.rho))
 
     @property
     def needed(self) -> float:
@@ -84,38 +99,46 @@ class TwoRounds(Policy):
     @property
     def first(self) -> tuple[float, float]:
         """The noise of the first round, and its threshold."""
-        sigma = 1 / math.sqrt(2 * SHARE * self.rho)
-        return sigma, shared_budget_gaussian(sigma, SHARE * self.delta / 2, self.items_per_user)
+        return self._first(self.each_delta)
+
+    def _first(self, d: float) -> tuple[float, float]:
+        sigma = 1 / math.sqrt(2 * SHARE * self._rho(d))
+        return sigma, shared_budget_gaussian(sigma, SHARE * d, self.items_per_user)
 
     @property
     def second(self) -> tuple[float, float]:
         """The noise of the second round, enlarged for the rounding of its moves, and its threshold."""
-        sigma, limit = 1 / math.sqrt(2 * (1 - SHARE) * self.rho), self.items_per_user
-        delta = (1 - SHARE) * self.delta / 2
+        return self._second(self.each_delta)
+
+    def _second(self, d: float) -> tuple[float, float]:
+        sigma, limit = 1 / math.sqrt(2 * (1 - SHARE) * self._rho(d)), self.items_per_user
+        delta = (1 - SHARE) * d
         cap = 1.01 * (shared_budget_gaussian(sigma, delta, limit) + self.alpha * sigma)
         sigma *= 1 + MOST_USERS * ROUNDING * (cap * limit**0.5 + limit)
-        return sigma, second_threshold(sigma, delta, self.first[0], limit)
+        return sigma, second_threshold(sigma, delta, self._first(d)[0], limit)
+
+    def spent(self, d: float) -> float:
+        """The delta of the proof, if noise and thresholds have d each."""
+        (first, above), (second, least), limit = self._first(d), self._second(d), self.items_per_user
+        novel = np.arange(1, limit + 1)
+        passing = -np.expm1(novel * np.log1p(-ndtr((1 / np.sqrt(novel) - above) / first)))
+        passing += _passing(least, second, first, limit)
+        mu_squared = 2 * self._rho(d)
+        others = gaussian_deltas(mu_squared * (1 - SHARE * novel / limit), lowered(self.epsilon, passing))
+        return max(d, float(np.max(others + passing)))
+
+
+@lru_cache(maxsize=256)
+def _delta_of_each(parameters: TwoRounds) -> float:
+    return delta_of_each(parameters.delta, parameters.spent)
 
 
 @lru_cache(maxsize=1024)
 def second_threshold(sigma: float, delta: float, first_sigma: float, items_per_user: int) -> float:
     """The least T2 of the proof, for noise `sigma` after a round of noise `first_sigma`."""
-    sizes = np.arange(1, items_per_user + 1)
-    bound = 1 / (first_sigma * np.sqrt(sizes)) - HOPELESS
-    held, stay = sizes[:, None], sizes[None, :]
-    left = np.exp(  # row n: the chance that 1, 2, ... of n are left; no more than n can be
-        gammaln(held + 1)
-        - gammaln(stay + 1)
-        - gammaln(held - stay + 1)
-        + stay * log_ndtr(bound)[:, None]
-        + (held - stay) * log_ndtr(-bound)[:, None]
-    )
 
     def covers(threshold: float) -> bool:
-        passing = ndtr((1 / np.sqrt(sizes) - threshold) / sigma)
-        f = -np.expm1(sizes * np.log1p(-passing))
-        expected = left @ np.maximum.accumulate(f)
-        return bool(np.all(expected <= delta * _SAFE))
+        return bool(np.all(_passing(threshold, sigma, first_sigma, items_per_user) <= delta * _SAFE))
 
     low, high = 0.0, shared_budget_gaussian(sigma, delta, items_per_user)
     while not covers(high):
@@ -124,6 +147,31 @@ def second_threshold(sigma: float, delta: float, first_sigma: float, items_per_u
         middle = (low + high) / 2
         low, high = (low, middle) if covers(middle) else (middle, high)
     return high
+
+
+def _passing(threshold: float, sigma: float, first_sigma: float, items_per_user: int) -> Reals:
+    """E[fmax(Bin(n, p_n))] of the proof for n from 1 to `items_per_user`."""
+    sizes = np.arange(1, items_per_user + 1)
+    passing = ndtr((1 / np.sqrt(sizes) - threshold) / sigma)
+    f = -np.expm1(sizes * np.log1p(-passing))
+    return np.asarray(_left(first_sigma, items_per_user) @ np.maximum.accumulate(f))
+
+
+@lru_cache(maxsize=4)
+def _left(first_sigma: float, items_per_user: int) -> Reals:
+    """Row n: the chances that 1, 2, ... of n are left after the first round, (items_per_user, items_per_user)."""
+    sizes = np.arange(1, items_per_user + 1)
+    bound = 1 / (first_sigma * np.sqrt(sizes)) - HOPELESS
+    held, stay = sizes[:, None], sizes[None, :]
+    return np.asarray(
+        np.exp(
+            gammaln(held + 1)
+            - gammaln(stay + 1)
+            - gammaln(held - stay + 1)  # infinite if more than n were left
+            + stay * log_ndtr(bound)[:, None]
+            + (held - stay) * log_ndtr(-bound)[:, None]
+        )
+    )
 
 
 def two_rounds(all_baskets: Baskets, parameters: TwoRounds, noise: OneShotNoise) -> Outcome:

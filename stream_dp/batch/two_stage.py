@@ -8,14 +8,15 @@ nobody will see, and lowers the counts of the others.  Write V for the mu^2 of b
 2. Every user keeps the D0 labels held of largest y, ties by label bytes.  Labels that anybody keeps are counted, with
    noise N_Z(0, s2), s2 = 4 + D0 / ((1 - s) V), and shown from tau on.
 
-Guarantee, for adding or removing one user u: (epsilon, d0 + delta / 2), where d0 is the delta of a Gaussian of mu^2 =
-V.  Proof.  Let both stages have noise on the labels of both neighbours, absent ones at 0.  Stage 1 shifts by at most 1
-in l2.  What another user keeps depends on y at labels which that user holds; these are there without u, too, and have
-noise.  So given y, all others keep the same on both neighbours, and stage 2 shifts by 1 at the at most D0 labels that u
-keeps.  Its noise is a function of continuous noise of variance s2 - 4 (docs/budget.md, "Discrete Gaussians"), so both
-are an adaptive composition of Gaussians of mu^2 = s V and D0 / (s2 - 4) (Dong, Roth and Su 2022), V together.  What is
-shown is a function of that unless a label passes that only u keeps.  There are at most D0, each of count 1, and tau
-lets one pass with chance delta / (2 D0).  The restriction lemma adds delta / 2.
+Guarantee, for adding or removing one user u: (epsilon, delta).  Proof.  Let both stages have noise on the labels of
+both neighbours, absent ones at 0.  Stage 1 shifts by at most 1 in l2.  What another user keeps depends on y at labels
+which that user holds; these are there without u, too, and have noise.  So given y, all others keep the same on both
+neighbours, and stage 2 shifts by 1 at the at most D0 labels that u keeps.  Its noise is a function of continuous
+noise of variance s2 - 4 (docs/budget.md, "Discrete Gaussians"), so both are an adaptive composition of Gaussians of
+mu^2 = s V and D0 / (s2 - 4) (Dong, Roth and Su 2022), V together.  What is shown is a function of that unless a label
+passes that only u keeps.  There are at most D0, each of count 1, and tau lets one pass with chance d / D0.  How many
+there are may depend on y, which `novel_labels.after` allows for: noise and threshold may have d each, more than half
+of delta.
 
 Three things look alike and break this: counts of a sample in stage 1, by which a label that somebody holds may have
 no noise; keeping by true weights; and all of V for stage 2.  `audit --exact` catches each.
@@ -23,12 +24,14 @@ no noise; keeping by true weights; and all of V for stage 2.  `audit --exact` ca
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, Ranks, Weighing, each_once, sample, spread_weights
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_positive
+from stream_dp.batch.novel_labels import Profile, after, delta_of_each, of_either
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, square_root_share
 from stream_dp.privacy import loss
@@ -53,11 +56,15 @@ def first_sigma(mu_squared: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwoStage:
-    """(epsilon, delta) for both stages; a user counts with at most `items_per_user` labels."""
+    """(epsilon, delta) for both stages; a user counts with at most `items_per_user` labels.
+
+    `room`: V and the threshold's delta, if they are given by what the job does besides.
+    """
 
     epsilon: float
     delta: float
     items_per_user: int
+    room: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -65,9 +72,13 @@ class TwoStage:
         require_count("items_per_user", self.items_per_user)
 
     @property
+    def threshold_delta(self) -> float:
+        return _room(self.epsilon, self.delta)[1] if self.room is None else self.room[1]
+
+    @property
     def mu_squared(self) -> float:
-        """V: the most that is (epsilon, delta / 2)-DP."""
-        return 2 * gaussian_rho(self.epsilon, self.delta / 2) * _DOWN
+        """V."""
+        return _room(self.epsilon, self.delta)[0] if self.room is None else self.room[0]
 
     @property
     def first_sigma(self) -> float:
@@ -83,7 +94,8 @@ class TwoStage:
     @property
     def cost(self) -> Cost:
         rho = SHARE * self.mu_squared / 2 + self.items_per_user / (2 * self.sigma_squared)
-        return Cost(rho, self.delta / 2, (self.epsilon, self.delta), loss=loss.gaussian(self.mu_squared))
+        alone = self.epsilon, self.delta
+        return Cost(rho, self.threshold_delta, alone, loss=loss.gaussian(self.mu_squared))
 
     @property
     def sd(self) -> float:
@@ -92,12 +104,26 @@ class TwoStage:
     @property
     def tau(self) -> int:
         """The least noisy count that is shown."""
-        return sum_tail_threshold(self.sigma_squared, 1, self.delta / 2 / self.items_per_user)
+        return sum_tail_threshold(self.sigma_squared, 1, self.threshold_delta / self.items_per_user)
 
     @property
     def needed(self) -> float:
         """The count that is shown in 95% of cases."""
         return self.tau + NORMAL_95 * self.sd
+
+
+def profile(mu_squared: float, threshold_delta: float) -> Profile:
+    """The delta of both stages at each epsilon."""
+    return after(SHARE * mu_squared, of_either((1 - SHARE) * mu_squared, threshold_delta))
+
+
+@lru_cache(maxsize=256)
+def _room(epsilon: float, delta: float) -> tuple[float, float]:
+    def mu_squared(d: float) -> float:
+        return 2 * gaussian_rho(epsilon, d) * _DOWN
+
+    d = delta_of_each(delta, lambda d: float(profile(mu_squared(d), d)(np.asarray(epsilon))))
+    return mu_squared(d), d
 
 
 def two_stage(users: Weighing, parameters: TwoStage, noise: OneShotNoise) -> Outcome:

@@ -8,11 +8,13 @@
    estimates the branch is chosen again, among those with Gaussian noise.
 4. The branch runs with noise of its own.
 
-Guarantee: (epsilon, delta) for all together, by adaptive composition.  The first estimate is epsilon0-DP.  Write V for
-the mu^2 of a Gaussian that is (epsilon - epsilon0, delta / 2)-DP.  The counts of ranks are covered by a Gaussian of a
-part of V, and each branch that may follow by one of the rest, but for a chance of delta / 2; so both together are
-(epsilon - epsilon0, delta)-DP, whichever is chosen.  So is a branch that runs without them.  All this holds for outputs
-that show the noisy numbers too; a result shows less, namely which branch ran.
+Guarantee: (epsilon, delta) for all together, by adaptive composition.  The first estimate is epsilon0-DP, and what
+follows is (epsilon - epsilon0, delta)-DP.  Write V for the mu^2 of a Gaussian that is (epsilon - epsilon0, d)-DP for
+a d between delta / 2 and delta.  The counts of ranks are covered by a Gaussian of a part of V, and each branch that
+may follow by one of the rest, but for a threshold of delta d.  Which d of each branch keeps all together within
+delta, whichever is chosen, is computed by `novel_labels.after`.  A branch that runs without the counts is (epsilon -
+epsilon0, delta)-DP by itself.  All this holds for outputs that show the noisy numbers too; a result shows less,
+namely which branch ran.
 
 Beside other charges, every branch tells at most as much as the two mechanisms of `loss.either` together, whichever is
 chosen; so these are charged after the estimate.

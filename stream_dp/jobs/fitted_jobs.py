@@ -5,17 +5,22 @@ Of PUBLIC bins the branch follows from the noise alone; an estimate tells how ma
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from stream_dp.batch import two_stage
+from stream_dp.batch.histogram import GaussianHistogram
+from stream_dp.batch.novel_labels import Profile, after, delta_of_each, of_both, of_either
 from stream_dp.batch.result import Outcome
-from stream_dp.batch.two_stage import first_sigma
+from stream_dp.batch.two_stage import TwoStage
 from stream_dp.jobs.calibrated import Calibrated
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import MECHANISMS, one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, GAUSSIAN_UNION_ITEMS, tokens
 from stream_dp.jobs.fitted import PLACES, Branch, Fitted, RankCounts, Reals
+from stream_dp.jobs.histogram import of_samples, of_stages
 from stream_dp.jobs.known import least_noise
 from stream_dp.jobs.prospect import Counting
 from stream_dp.jobs.request import JobName
@@ -47,8 +52,14 @@ _FREQUENT = 0.5
 _SWAPS = 1.35
 """Gumbel noise moves labels past each other too, so it counts as if a label needed so many times as much."""
 
+_ROUNDS = 1.04
+"""Two rounds count as if a label needed so many times as much: users of few items give them less than is reckoned."""
+
 _SAMPLED = 1.5
 """A threshold of counts that sampled may lie so much lower than that of whole baskets before sampling is worth it."""
+
+_FOR_EITHER = 0.03
+"""What branches leave of delta if their noise and threshold add up, so that the others may have much more than half."""
 
 _CALLS = 20
 """So often a mechanism may be given a little less before its noise is refused; three times do, mostly."""
@@ -64,37 +75,76 @@ def _shares(epsilon: float) -> tuple[float, float]:
     return first, (epsilon - first) * DOWN
 
 
+def counts_within(epsilon: float, delta: float, share: float, places: tuple[int, ...]) -> RankCounts:
+    """Counts of the labels of these `places` for a `share` of the mu^2 that is (epsilon, delta / 2)-DP."""
+    told = share * 2 * gaussian_rho(epsilon, delta / 2) / max(epsilon, 1.0)
+    return RankCounts(max(2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + len(places) / told), places)
+
+
 @dataclass(frozen=True)
 class Room:
-    """What branches with Gaussian noise have: `left` of mu^2 beside the counts of ranks, and half of delta."""
+    """What branches with Gaussian noise have beside the counts of ranks: a mu^2, and the delta of what goes with it.
 
+    `samples` and `stages`: of histograms, whose noise and threshold share their delta (`novel_labels.py`).  `both`: of
+    whatever else follows.  `whole`: the epsilon and delta of all together.
+    """
+
+    whole: tuple[float, float]
     ranks: RankCounts
-    left: float
-    delta: float
+    samples: tuple[float, float]
+    stages: tuple[float, float]
+    both: tuple[float, float]
 
     @classmethod
+    @lru_cache(maxsize=64)
     def of(
         cls, epsilon: float, delta: float, share: float = RANK_SHARE, places: tuple[int, ...] = PLACES
     ) -> "Room":
         """Of (epsilon, delta), with a `share` for the counts of the labels of these `places`; see `RANK_SHARE`."""
-        whole = 2 * gaussian_rho(epsilon, delta / 2) * DOWN
-        told = share * whole / max(epsilon, 1.0)
-        sigma_squared = max(2 * ROUNDED_VARIANCE, ROUNDED_VARIANCE + len(places) / told)
-        ranks = RankCounts(sigma_squared, places)
-        return cls(ranks, whole - ranks.cost.loss.gaussian, delta)
+        ranks = counts_within(epsilon, delta, share, places)
+        before = ranks.cost.loss.gaussian
+
+        def left(d: float) -> tuple[float, float]:
+            return 2 * gaussian_rho(epsilon, d) * DOWN - before, d
+
+        def staged(d: float) -> Profile:
+            return two_stage.profile(*left(d))
+
+        def spent(*following: Profile) -> float:
+            return float(after(before, *following)(np.asarray(epsilon)))
+
+        least = (1 - _FOR_EITHER) * delta / 2  # of both it is enough, so it is where they share it
+        both = of_both(*left(least))
+        much = (1 - _FOR_EITHER / 3) * delta
+        stages = delta_of_each(much, lambda d: spent(both, staged(d)), least)
+        samples = delta_of_each(delta, lambda d: spent(both, staged(stages), of_either(*left(d))), least)
+        return cls((epsilon, delta), ranks, left(samples), left(stages), left(least))
+
+    def sampled(self, most: int) -> Calibrated:
+        """A histogram of samples of `most` items."""
+        mu_squared, d = self.samples
+        sigma_squared = ROUNDED_VARIANCE + most / mu_squared
+        if sigma_squared < 2 * ROUNDED_VARIANCE:
+            return self.calibrated(MECHANISMS["histogram"]["gaussian"].calibrate, items_per_user=most)
+        return of_samples(GaussianHistogram(sigma_squared**-0.5 * DOWN, d, most), self.whole)
+
+    def staged(self, most: int) -> Calibrated:
+        """A histogram of the `most` labels of each user that a first stage shows to be frequent."""
+        return of_stages(TwoStage(*self.whole, most, self.stages))
 
     def calibrated(self, calibrate: Callable[..., Calibrated], **fixed: Any) -> Calibrated:
-        """With as little noise as `left` allows, or a little more; ValueError if the mechanism refuses that noise."""
-        mu_squared, delta = self.left, self.delta
+        """Another mechanism, with as little noise as there is room for, or a little more; ValueError if it refuses."""
+        left, chance = self.both
+        mu_squared, delta = left, 2 * chance
         for _ in range(_CALLS):
-            found = calibrate(epsilon=gaussian_epsilon(mu_squared / 2, self.delta / 2), delta=delta, **fixed)
+            found = calibrate(epsilon=gaussian_epsilon(mu_squared / 2, chance), delta=delta, **fixed)
             spent = loss.gaussian_alone(found.cost.loss)
-            if found.cost.delta > self.delta / 2:
-                delta = self.delta / 2
-            elif spent <= self.left:
+            if found.cost.delta > chance:
+                delta = chance
+            elif spent <= left:
                 return found
             else:
-                mu_squared *= self.left / spent * (1 - 1e-6)
+                mu_squared *= left / spent * (1 - 1e-6)
         raise ValueError("no noise of this mechanism leaves room for the counts of ranks")
 
 
@@ -128,25 +178,23 @@ def _sampled(fixed: dict[str, Any], pure: bool, bounds: Sequence[int]) -> list[B
 def _counted(room: Room) -> list[Branch]:
     """What the counts of ranks decide, too: histograms of samples, and of what a first stage shows to be frequent."""
     found = list[Branch]()
-    gaussian, staged = (
-        (("gaussian", most) for most in _MORE),
-        (("two-stage", most) for most in _STAGED_BOUNDS),
-    )
-    for name, most in (*gaussian, *staged):
+    for most in _MORE:
         try:
-            each = room.calibrated(MECHANISMS["histogram"][name].calibrate, items_per_user=most)
+            each = room.sampled(most)
         except ValueError:
             continue
-        first_sd = 0.0 if name == "gaussian" else first_sigma(each.cost.loss.gaussian)
-        gives = _kept(most if name == "gaussian" else round(most / _FREQUENT))
-        found.append(_weighed(Branch(name, {"items_per_user": most}, each, gives), most, first_sd))
+        found.append(_weighed(Branch("gaussian", {"items_per_user": most}, each, _kept(most)), most))
+    for most in _STAGED_BOUNDS:
+        each, kept = room.staged(most), _kept(round(most / _FREQUENT))
+        first_sd = two_stage.first_sigma(each.cost.loss.gaussian)
+        found.append(_weighed(Branch("two-stage", {"items_per_user": most}, each, kept), most, first_sd))
     return found
 
 
 def _ordered(room: Room, fixed: dict[str, Any]) -> Branch:
     """Noisy order.  Where pure composition gives least noise, it takes all of delta and leaves nothing for counts."""
     branch = replace(_branch("top-k", "gumbel", np.asarray, fixed), swaps=_SWAPS)
-    if branch.calibrated.cost.delta > room.delta / 2:
+    if branch.calibrated.cost.delta > fixed["delta"] / 2:
         return branch
     more = {key: value for key, value in fixed.items() if key not in ("epsilon", "delta")}
     beside = room.calibrated(MECHANISMS["top-k"]["gumbel"].calibrate, **more)
@@ -267,7 +315,8 @@ def calibrate_fitted_union(epsilon: float, delta: float) -> Calibrated:
         return lambda held: np.sqrt(np.minimum(held, most))
 
     rounds = [
-        _branch("set-union", "two-rounds", spread(most), fixed, items_per_user=most) for most in _UNION_BOUNDS
+        replace(_branch("set-union", "two-rounds", spread(most), fixed, items_per_user=most), swaps=_ROUNDS)
+        for most in _UNION_BOUNDS
     ]
     few = _branch("set-union", "greedy", np.ones_like, fixed, tokens=tokens(rest))
     return Fitted(first, [*rounds, few], rounds[0]).calibrated(epsilon, delta)

@@ -14,7 +14,7 @@ from stream_dp.batch.two_stage import TwoStage, two_stage
 from stream_dp.jobs.calibrated import Calibrated, calibrated, counted, sampled
 from stream_dp.jobs.declared import one_shot
 from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, LAPLACE_ITEMS
-from stream_dp.jobs.shares import gaussian_share, laplace_share
+from stream_dp.jobs.shares import gaussian_shares, laplace_share
 
 _SMALL = tuple({"epsilon": 2.0, "delta": 0.02, "items_per_user": most} for most in (1, 2))
 
@@ -33,9 +33,15 @@ def calibrate_gaussian_histogram(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Calibrate a histogram with Gaussian noise, which is less than Laplace noise for users with many items."""
-    each = gaussian_share(epsilon, delta, items_per_user)
-    parameters = GaussianHistogram(each, delta / 2, items_per_user)
-    return calibrated(sampled(items_per_user), gaussian_histogram, parameters, delta, alone=(epsilon, delta))
+    parameters = GaussianHistogram(*gaussian_shares(epsilon, delta, items_per_user), items_per_user)
+    return of_samples(parameters, (epsilon, delta))
+
+
+def of_samples(parameters: GaussianHistogram, alone: tuple[float, float]) -> Calibrated:
+    """Of samples of users' items; the whole is (epsilon, delta)-DP."""
+    return calibrated(
+        sampled(parameters.items_per_user), gaussian_histogram, parameters, alone[1], alone=alone
+    )
 
 
 @one_shot("histogram", "two-stage", "counts")
@@ -43,8 +49,11 @@ def calibrate_two_stage(
     epsilon: float, delta: float, items_per_user: int = GAUSSIAN_COUNT_ITEMS
 ) -> Calibrated:
     """Counts of the items_per_user labels of each user that a first stage shows to be frequent."""
-    parameters = TwoStage(epsilon, delta, items_per_user)
-    return calibrated(lambda rows, noise: rows.weighing(), two_stage, parameters, delta)
+    return of_stages(TwoStage(epsilon, delta, items_per_user))
+
+
+def of_stages(parameters: TwoStage) -> Calibrated:
+    return calibrated(lambda rows, noise: rows.weighing(), two_stage, parameters, parameters.delta)
 
 
 @one_shot(

@@ -2,9 +2,10 @@
 
 A forecast to choose by, not a guarantee: what it is told is private already, and what is chosen keeps its own promise.
 
-It is told how many users hold how many items, and how many users hold the labels of two ranks.  Between these ranks,
-and beyond, the logarithm of a count is taken to fall in proportion to that of its rank (Zipf 1949).  A user of n items
-is taken to hold a label with probability 1 - exp(-n g), where g is such that as many users hold it as do.
+It is told how many users hold how many items, and how many users hold the labels of two ranks.  A user of n items is
+taken to hold a label with probability 1 - exp(-n g), where g is such that as many users hold it as do.  Between these
+ranks, and beyond, the logarithm of g is taken to fall in proportion to that of the rank (Zipf 1949): so the counts of
+labels that nearly everybody holds level off.
 """
 
 import math
@@ -27,7 +28,7 @@ _RANKS = _FIRST + (_LABELS - 1) / 2
 """Groups of ranks that are looked at as one: the first of each, how many they are, and their middle."""
 
 _HEADS, _TAILS = (0.3, 0.9), (0.5, 1.5)
-"""How steeply counts may rise before the first rank that is told, and fall behind the last one."""
+"""How steeply g may rise before the first rank that is told, and fall behind the last one."""
 
 _NODES, _CHANCES = np.polynomial.hermite_e.hermegauss(5)
 _CHANCES = _CHANCES / _CHANCES.sum()
@@ -66,14 +67,14 @@ class Prospect:
     """
 
     def __init__(self, users: Reals, sizes: Reals, places: tuple[int, ...], counts: Reals) -> None:
-        by_rank = np.minimum(_by_rank(places, counts), 0.98 * users.sum())
-        low, high = np.full(len(_RANKS), _NEVER), np.full(len(_RANKS), _ALWAYS)
+        seen = np.clip(np.minimum.accumulate(counts), 1.0, 0.98 * users.sum())
+        low, high = np.full(len(places), _NEVER), np.full(len(places), _ALWAYS)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            enough = users @ _chances(sizes, middle) >= by_rank
+            enough = users @ _chances(sizes, middle) >= seen
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         self._users, self._sizes = users, sizes
-        self._holds = _chances(sizes, high)
+        self._holds = _chances(sizes, _by_rank(places, high))
         self._others = np.maximum(sizes - self._holds @ _LABELS, 0.0)  # what a user holds of rarer labels
         self._weights = (users / np.sqrt(sizes)) @ self._holds
 
@@ -116,11 +117,11 @@ def _chances(sizes: Reals, log_g: Reals) -> Reals:
     return np.asarray(-np.expm1(-sizes[:, None] * np.exp(log_g)))
 
 
-def _by_rank(places: tuple[int, ...], counts: Reals) -> Reals:
-    """How many users hold the labels of `_RANKS`."""
-    at, seen = np.log(places), np.log(np.maximum(np.minimum.accumulate(counts), 1.0))
-    falls, wanted = -np.diff(seen) / np.diff(at), np.log(_RANKS)
-    line = np.interp(wanted, at, seen)
+def _by_rank(places: tuple[int, ...], log_g: Reals) -> Reals:
+    """The logarithms of g for the labels of `_RANKS`, by those of the ranks that are told."""
+    at, wanted = np.log(places), np.log(_RANKS)
+    falls = -np.diff(log_g) / np.diff(at)
+    line = np.interp(wanted, at, log_g)
     line += np.clip(falls[0], *_HEADS) * np.maximum(at[0] - wanted, 0)
     line -= np.clip(falls[-1], *_TAILS) * np.maximum(wanted - at[-1], 0)
-    return np.asarray(np.exp(line))
+    return np.asarray(line)

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from stream_dp.batch.cost import epsilon_per_item, epsilon_per_pick
+from stream_dp.batch.novel_labels import delta_of_each, delta_of_integer_counts
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared, gaussian_delta, zcdp_rho
 from stream_dp.privacy.discrete_gaussian import LEAST_SIGMA_SQUARED
 from stream_dp.privacy.loss import bounded_range, gaussian_alone
@@ -21,12 +22,24 @@ def laplace_share(epsilon: float, delta: float, items_per_user: int) -> tuple[fl
     return (pure, delta) if pure >= converted else (converted, delta / 2)
 
 
-def gaussian_share(epsilon: float, delta: float, items_per_user: int) -> float:
-    """The epsilon of each count, by the exact divergence of discrete Gaussian noise at half of delta."""
+def gaussian_share(epsilon: float, noise_delta: float, items_per_user: int) -> float:
+    """The epsilon of each count, by the exact divergence of discrete Gaussian noise."""
     if epsilon < 1e-6:
         raise ValueError(f"epsilon must be at least 1e-6 with Gaussian noise, not {epsilon}.")
-    sigma_squared = discrete_gaussian_sigma_squared(epsilon, delta / 2, items_per_user)
+    sigma_squared = discrete_gaussian_sigma_squared(epsilon, noise_delta, items_per_user)
     return max(LEAST_SIGMA_SQUARED, sigma_squared) ** -0.5 * DOWN
+
+
+@lru_cache(maxsize=256)
+def gaussian_shares(epsilon: float, delta: float, items_per_user: int) -> tuple[float, float]:
+    """The epsilon of each count and the delta of a threshold beside them (`novel_labels.py`)."""
+
+    def spent(d: float) -> float:
+        sigma_squared = gaussian_share(epsilon, d, items_per_user) ** -2
+        return delta_of_integer_counts(epsilon, sigma_squared, items_per_user, d / items_per_user)
+
+    d = delta_of_each(delta, spent)
+    return gaussian_share(epsilon, d, items_per_user), d
 
 
 @lru_cache(maxsize=256)

@@ -57,7 +57,7 @@ def calibrate_gaussian_top_k(
     epsilon: float, delta: float, k: int, kbar: int, items_per_user: int = GAUSSIAN_TOP_ITEMS
 ) -> Calibrated:
     """Labels with counts and Gaussian noise; every user counts with at most items_per_user items."""
-    each = gaussian_share(epsilon, delta, items_per_user)
+    each = gaussian_share(epsilon, delta / 2, items_per_user)
     parameters = GaussianTopK(each, delta / 2, items_per_user, kbar)
     alone = epsilon, delta
     return head(calibrated(sampled(items_per_user), gaussian_top_k, parameters, delta, alone=alone), k)
@@ -133,7 +133,7 @@ def calibrate_ptr_laplace(epsilon: float, delta: float, k: int) -> Calibrated:
 @one_shot("top-k", "ptr-gaussian", enumerated=_SMALL_TESTED)
 def calibrate_ptr_gaussian(epsilon: float, delta: float, k: int) -> Calibrated:
     """Calibrate the tested top k with Gaussian noise in the test."""
-    parameters = GaussianPtr(gaussian_share(epsilon, delta, 1), delta / 2, k)
+    parameters = GaussianPtr(gaussian_share(epsilon, delta / 2, 1), delta / 2, k)
     return calibrated(counted, ptr_top_k, parameters, delta, alone=(epsilon, delta))
 
 

@@ -17,13 +17,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
 import scipy
-from scipy.special import erfcx, ndtr
+from numpy.typing import NDArray
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from stream_dp.privacy.thresholds import sum_tail_bounds
 
+Reals = NDArray[np.float64]
+
 _SAFETY = 1e-12  # relative to the largest part of a sum; what a result is moved to the safe side
 _LARGEST_EPSILON = 600.0  # above, exp(epsilon) nears the end of a double's range: only the zCDP bound is used
+_NO_SHIFT = 1e-18  # the mu^2 that stands for none
 _DIGITS = 5  # significant decimal digits of a calibrated sigma_squared
 
 
@@ -100,6 +105,17 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
     return min(
         1.0, max(0.0, first - second) * (1 + _SAFETY) + 1e-14 * first
     )  # first and second nearly cancel
+
+
+def gaussian_deltas(mu_squared: Reals, epsilon: Reals) -> Reals:
+    """Upper bounds on the delta of continuous Gaussians, each of its mu^2 at its epsilon; arrays that broadcast.
+
+    `gaussian_delta` for many at once; an epsilon may be negative here.
+    """
+    mu = np.sqrt(np.maximum(mu_squared, _NO_SHIFT))
+    first = ndtr(mu / 2 - epsilon / mu)
+    second = np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+    return np.asarray(np.minimum(1.0, np.maximum(0.0, first - second) + 1e-11 * first))
 
 
 def gaussian_rho(epsilon: float, delta: float) -> float:

@@ -265,7 +265,10 @@ def lone_holders(copies: int, items: int) -> list[tuple[int, int]]:
             lambda epsilon: GaussianPolicy(epsilon, 0.05, 3),
             lambda n, eps: float(
                 norm.sf(
-                    shared_budget_gaussian(GaussianPolicy(eps, 0.05, 3).sigma, 0.025, 3) - n,
+                    shared_budget_gaussian(
+                        GaussianPolicy(eps, 0.05, 3).sigma, GaussianPolicy(eps, 0.05, 3).each_delta, 3
+                    )
+                    - n,
                     scale=GaussianPolicy(eps, 0.05, 3).sigma,
                 )
             ),
@@ -345,7 +348,7 @@ def test_users_come_in_the_order_of_their_keyed_hash(
 def test_the_gaussian_policy_pays_for_the_rounding_of_its_weights() -> None:
     parameters = GaussianPolicy(1.0, 1e-6, 100)
     assert 1 + 1e-6 < parameters.sensitivity < 1 + 1e-3
-    exact = analytic_gaussian_sigma(1.0, 5e-7)
+    exact = analytic_gaussian_sigma(1.0, parameters.each_delta)
     assert parameters.sigma == exact * parameters.sensitivity
     assert parameters.cost.rho == pytest.approx(1 / (2 * exact**2), rel=1e-12)
 

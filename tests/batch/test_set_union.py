@@ -103,8 +103,9 @@ def laplace_count_chance(copies: int, epsilon: float) -> float:
 
 
 def gaussian_count_chance(copies: int, epsilon: float) -> float:
-    sigma = analytic_gaussian_sigma(epsilon, DELTA / 2) * LIMIT**0.5
-    return float(norm.sf(1 - copies + sigma * norm.isf(novel_chance(DELTA / 2, LIMIT)), scale=sigma))
+    each = GaussianSetUnion(epsilon, DELTA, LIMIT).each_delta
+    sigma = analytic_gaussian_sigma(epsilon, each) * LIMIT**0.5
+    return float(norm.sf(1 - copies + sigma * norm.isf(novel_chance(each, LIMIT)), scale=sigma))
 
 
 def laplace_weighted_chance(copies: int, epsilon: float) -> float:
@@ -113,8 +114,9 @@ def laplace_weighted_chance(copies: int, epsilon: float) -> float:
 
 
 def gaussian_weighted_chance(copies: int, epsilon: float) -> float:
-    sigma = analytic_gaussian_sigma(epsilon, DELTA / 2)
-    return float(norm.sf(shared_budget_gaussian(sigma, DELTA / 2, LIMIT) - copies, scale=sigma))
+    each = GaussianSetUnion(epsilon, DELTA, LIMIT).each_delta
+    sigma = analytic_gaussian_sigma(epsilon, each)
+    return float(norm.sf(shared_budget_gaussian(sigma, each, LIMIT) - copies, scale=sigma))
 
 
 LAWS = [
@@ -236,11 +238,12 @@ def test_gaussian_weighted_release_is_exactly_private_and_half_the_noise_is_not(
     rows: Rows, epsilon: float
 ) -> None:
     delta, limit = 0.01, 4
-    sigma = analytic_gaussian_sigma(epsilon, delta / 2)
+    parameters = GaussianSetUnion(epsilon, delta, limit)
+    sigma = parameters.sigma
 
     def chances(rows: Rows, sigma: float = sigma) -> NDArray[np.float64]:
         weights = spread_weights(grouped(rows, 4), square_root_share) / UNIT
-        threshold = shared_budget_gaussian(sigma, delta / 2, limit)
+        threshold = shared_budget_gaussian(sigma, parameters.each_delta, limit)
         return np.where(weights > 0, norm.sf((threshold - weights) / sigma), 0.0)
 
     assert exact_delta(chances, rows, epsilon) <= delta
@@ -281,8 +284,8 @@ def test_costs_are_what_the_thresholds_and_scales_spend() -> None:
     assert LaplaceCount(2.0, 1e-6, 8).cost == Cost(8 * 0.25**2 / 2, 1e-6, (2.0, 1e-6), loss=Loss())
     gaussian = GaussianSetUnion(2.0, 1e-6, 2).cost
     assert gaussian.alone == (2.0, 1e-6)
-    assert gaussian.delta == 5e-7
-    assert gaussian_delta(gaussian.rho, 2.0) == pytest.approx(5e-7, rel=1e-6)
+    assert gaussian.delta == pytest.approx(1e-6, rel=1e-8)
+    assert gaussian_delta(gaussian.rho, 2.0) == pytest.approx(1e-6, rel=1e-6)
 
 
 def test_impossible_parameters_are_refused() -> None:

@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stream_dp.jobs.fitted import EDGES, Fitted, RankCounts
+from stream_dp.batch import two_stage
+from stream_dp.batch.novel_labels import Profile, after, of_both, of_either
+from stream_dp.jobs.fitted import EDGES, Branch, Fitted, RankCounts
 from stream_dp.jobs.fitted_jobs import LEAST_EPSILON
 from stream_dp.jobs.mechanisms import MECHANISMS
 from stream_dp.jobs.rows import Rows
@@ -114,12 +116,20 @@ def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float,
     assert fitted.ranks is not None
     counting = [each for each in fitted.branches if each.counting is not None]
     assert len(counting) >= 9
-    for each in counting:
-        cost = fitted.ranks.cost + each.calibrated.cost
+    before = fitted.ranks.cost.loss.gaussian
+
+    def profile(each: Branch) -> Profile:
+        cost = each.calibrated.cost
         mu_squared = gaussian_alone(cost.loss)
-        assert cost.delta + gaussian_delta(mu_squared / 2, rest) <= 1e-6
+        assert gaussian_delta((before + mu_squared) / 2, rest) <= 1.0001 * max(cost.delta, 4.9e-7)
         if epsilon <= 1:  # above, rounding adds to little noise
-            assert gaussian_delta(mu_squared / 2, rest) > 0.48e-6, "more noise than the promise asks for"
+            assert gaussian_delta((before + mu_squared) / 2, rest) > 0.97 * cost.delta, "needless noise"
+        if each.mechanism == "two-stage":
+            return two_stage.profile(mu_squared, cost.delta)
+        shares = each.mechanism == "gaussian" and each.calibrated.cost.loss.gaussian
+        return (of_either if shares else of_both)(mu_squared, cost.delta)
+
+    assert after(before, *map(profile, counting))(np.asarray(rest)) <= 1e-6
     for each in fitted.branches:
         if each.counting is None:
             assert each.calibrated.epsilon_at(1e-6) <= rest
