@@ -206,12 +206,16 @@ class Fitted:
         return share_of(float(over.sum()), math.sqrt(shared), float(noisy.sum()), whole_sd, covariance=shared)
 
     def _users(self, noisy: NDArray[np.int64]) -> Reals:
-        """Numbers of users by bin: those that do not stand out of their noise are added to the bin below."""
+        """Numbers of users by bin: those that do not stand out of their noise are added to the bin below.
+
+        A bin stands out by itself, or with those above it that do not: most of these may be nothing but noise.
+        """
         users, together, bins = np.zeros(len(noisy)), 0, 0
         for place in reversed(range(len(noisy))):
-            together, bins = together + int(noisy[place]), bins + 1
-            if together >= _DISTINCT * math.sqrt(bins) / self.epsilon:
-                users[place], together, bins = together, 0, 0
+            alone = int(noisy[place])
+            together, bins = together + alone, bins + 1
+            if max(together / math.sqrt(bins), alone) >= _DISTINCT / self.epsilon:
+                users[place], together, bins = together if together > 0 else alone, 0, 0
         return users
 
     def _counted(self, noisy: NDArray[np.int64], most: int) -> dict[str, float]:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from stream_dp.batch import two_stage
 from stream_dp.batch.novel_labels import Profile, after, of_both, of_either
@@ -133,6 +134,27 @@ def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float,
     for each in fitted.branches:
         if each.counting is None:
             assert each.calibrated.epsilon_at(1e-6) <= rest
+
+
+@pytest.mark.parametrize(
+    ("noisy", "users"),
+    [
+        ({6: 250, 7: 40, 8: -60, 9: 20}, {6: 250}),  # alone, whatever the noise above adds to the sum
+        ({6: 160, 7: -190, 8: 20}, {6: 160}),  # and if it takes all of them away
+        ({5: 200, 7: 120, 8: 120, 9: 120}, {8: 240, 5: 320}),  # two together, and what is left goes down
+        ({5: 100, 6: 100, 9: 90}, {}),
+    ],
+)
+def test_users_stay_in_a_bin_that_stands_out_of_its_noise(
+    noisy: dict[int, int], users: dict[int, int]
+) -> None:
+    """The noise has scale 50; a bin that does not stand out is added to the one below."""
+    found = fitted_of(MECHANISMS["histogram"]["fitted"].calibrate(**PROMISE))
+
+    def by_bin(numbers: dict[int, int]) -> NDArray[np.int64]:
+        return np.array([numbers.get(place, 0) for place in range(len(EDGES))])
+
+    assert found._users(by_bin(noisy)).tolist() == by_bin(users).tolist()
 
 
 def test_the_counts_of_ranks_are_those_of_whole_baskets() -> None:
