@@ -8,10 +8,11 @@ labels, the delta is at most
 
 with d(m) the delta of a Gaussian of mu^2 = m at this epsilon, and p(x) the chance that any such novel label passes.
 Proof.  Take the novel labels out of what is released with the user.  What is left follows from noise on the others, so
-its law Q' differs from the law Q without the user by a hockey-stick divergence of at most d, either way round.  None of
-the novel passes with chance 1 - p, whatever the others do.  Hence with the user every set has at most p + (1 - p) Q'
-of probability, which is at most e^epsilon Q + d + p.  And it has at least (1 - p) Q', so Q exceeds e^epsilon times
-that by at most d at epsilon + ln(1 - p), which `lowered` says.
+its law P differs from the law Q without the user by a hockey-stick divergence of at most d, either way round.  None of
+the novel passes with chance 1 - p, whatever the others do.  So with the user a set has at most p + P(S), which is at
+most e^epsilon Q(S) + d + p; and at least (1 - p) P(S).  For the other direction take the set S at which Q(S) -
+e^epsilon (1 - p) P(S) is largest.  If e^epsilon P(S) is at most 1, that is Q(S) - e^epsilon P(S) and at most p more;
+else it is below 1 - (1 - p).  Both are at most d + p.
 
 If all labels are novel, there is nothing for the noise to hide, and if none is, nothing can pass: at both ends one
 summand is 0, and between them d falls much faster than p rises.  Half of delta for each, which adding their largest
@@ -68,16 +69,11 @@ def numbers_of_novel(items_per_user: int) -> tuple[NDArray[np.int64], NDArray[np
     return least, np.minimum(least + step - 1, items_per_user)
 
 
-def lowered(epsilon: Reals | float, passing: Reals | float) -> Reals:
-    """At which epsilon to take the delta of noise beside a chance `passing`, for both directions."""
-    return np.asarray(epsilon + np.log1p(-np.minimum(passing, 0.5)))
-
-
 def delta_of_counts(epsilon: float, sigma: float, items_per_user: int, chance: float) -> float:
     """The delta of counts that a user moves by 1 each, with real-valued noise; a novel one passes with this chance."""
     least, most = numbers_of_novel(items_per_user)
     passing = -np.expm1(most * np.log1p(-chance))
-    deltas = gaussian_deltas((items_per_user - least) / sigma**2, lowered(epsilon, passing)) + passing
+    deltas = gaussian_deltas((items_per_user - least) / sigma**2, np.asarray(epsilon)) + passing
     none = float(gaussian_deltas(np.asarray(items_per_user / sigma**2), np.asarray(epsilon)))
     return max(none, float(deltas.max()))
 
@@ -87,15 +83,13 @@ def delta_of_integer_counts(
 ) -> float:
     """`delta_of_counts` with discrete noise N_Z(0, sigma_squared), whose divergence is known exactly."""
 
-    def noise(others: int, at: float) -> float:
-        below = -math.expm1(min(at, 0.0))  # no divergence falls faster than its factor grows
-        return below + (discrete_gaussian_delta(sigma_squared, others, max(at, 0.0)) if others else 0.0)
+    def noise(others: int) -> float:
+        return discrete_gaussian_delta(sigma_squared, others, epsilon) if others else 0.0
 
     ranges = zip(*(numbers.tolist() for numbers in numbers_of_novel(items_per_user)), strict=True)
-    found = noise(items_per_user, epsilon)
+    found = noise(items_per_user)
     for least, most in ranges:
-        passing = -math.expm1(most * math.log1p(-chance))
-        found = max(found, noise(items_per_user - least, float(lowered(epsilon, passing))) + passing)
+        found = max(found, noise(items_per_user - least) - math.expm1(most * math.log1p(-chance)))
     return found
 
 
@@ -111,7 +105,7 @@ def delta_of_weights(
     shares = least / items_per_user + (1 - least / items_per_user) * np.linspace(0, 1, _CELLS + 1)
     passing = -np.expm1(most * np.log1p(-ndtr((np.sqrt(shares[:, 1:] / least) - threshold) / sigma)))
     moved = (np.sqrt(1 - shares[:, :-1]) + rounding) / sigma
-    deltas = gaussian_deltas(moved**2, lowered(epsilon, passing)) + passing
+    deltas = gaussian_deltas(moved**2, np.asarray(epsilon)) + passing
     none = float(gaussian_deltas(np.square((1 + rounding) / sigma), np.asarray(epsilon)))
     return max(none, float(deltas.max()))
 
@@ -124,9 +118,8 @@ def of_either(mu_squared: float, threshold_delta: float) -> Profile:
     """A Gaussian and a threshold, where every label is novel or not, in whatever proportion."""
 
     def profile(epsilon: Reals) -> Reals:
-        at = lowered(epsilon, threshold_delta)
-        noise = gaussian_deltas(np.asarray(mu_squared), at)
-        convex = (at > 0) & (mu_squared + mu_squared**2 / 4 <= at**2)
+        noise = gaussian_deltas(np.asarray(mu_squared), epsilon)
+        convex = (epsilon > 0) & (mu_squared + mu_squared**2 / 4 <= epsilon**2)
         return np.asarray(np.where(convex, np.maximum(noise, threshold_delta), noise + threshold_delta))
 
     return profile
@@ -134,9 +127,7 @@ def of_either(mu_squared: float, threshold_delta: float) -> Profile:
 
 def of_both(mu_squared: float, further_delta: float) -> Profile:
     """What a Gaussian covers but for a chance of `further_delta`."""
-    return lambda epsilon: (
-        gaussian_deltas(np.asarray(mu_squared), lowered(epsilon, further_delta)) + further_delta
-    )
+    return lambda epsilon: gaussian_deltas(np.asarray(mu_squared), epsilon) + further_delta
 
 
 def after(mu_squared: float, *following: Profile) -> Profile:

@@ -46,7 +46,7 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from stream_dp.batch.baskets import Baskets, sample, spread_weights, without
 from stream_dp.batch.cost import NORMAL_95, Cost
-from stream_dp.batch.novel_labels import delta_of_each, lowered
+from stream_dp.batch.novel_labels import delta_of_each
 from stream_dp.batch.policy_set_union import MOST_USERS, ROUNDING, Policy
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, released_by_gaussian, square_root_share
@@ -124,7 +124,7 @@ class TwoRounds(Policy):
         passing = -np.expm1(novel * np.log1p(-ndtr((1 / np.sqrt(novel) - above) / first)))
         passing += _passing(least, second, first, limit)
         mu_squared = 2 * self._rho(d)
-        others = gaussian_deltas(mu_squared * (1 - SHARE * novel / limit), lowered(self.epsilon, passing))
+        others = gaussian_deltas(mu_squared * (1 - SHARE * novel / limit), np.asarray(self.epsilon))
         return max(d, float(np.max(others + passing)))
 
 

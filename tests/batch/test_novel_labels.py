@@ -1,6 +1,7 @@
 """What noise and a threshold have of delta together: against laws counted in full, and against what looks alike."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +11,17 @@ from scipy.stats import norm
 
 from stream_dp.batch.novel_labels import (
     after,
+    delta_of_counts,
     delta_of_each,
     delta_of_integer_counts,
-    lowered,
+    delta_of_weights,
     numbers_of_novel,
     of_both,
     of_either,
 )
 from stream_dp.batch.policy_set_union import GaussianPolicy
 from stream_dp.batch.set_union import GaussianSetUnion
-from stream_dp.batch.two_rounds import TwoRounds
+from stream_dp.batch.two_rounds import SHARE, TwoRounds
 from stream_dp.batch.two_stage import TwoStage
 from stream_dp.jobs.shares import gaussian_shares
 from stream_dp.privacy.accounting import (
@@ -131,7 +133,71 @@ def test_a_threshold_is_about_five_percent_lower(epsilon: float) -> None:
     assert 0.93 < sum_tail_threshold(each**-2, 1, d / 10) / before < 0.96
     assert d == pytest.approx(1e-6, rel=1e-8)
     assert TwoRounds(epsilon, 1e-6, 150).each_delta > 0.85e-6
-    assert TwoStage(epsilon, 1e-6, 30).threshold_delta > 0.6e-6
+    assert 0.6e-6 < TwoStage(epsilon, 1e-6, 30).threshold_delta < 0.75e-6
+
+
+MIXTURES = [(0.02, 20.0, 1e-4), (0.02, 400.0, 0.01), (0.5, 20.0, 0.2), (1.0, 20.0, 1e-9)]
+"""Epsilon, the variance of noise, and the chance that a novel label passes: either counts more, or a mixture."""
+
+
+@pytest.mark.parametrize(("epsilon", "sigma_squared", "chance"), MIXTURES)
+def test_what_counts_spend_is_what_their_laws_do(epsilon: float, sigma_squared: float, chance: float) -> None:
+    items = 4
+
+    def worst(law: Any) -> float:
+        return max(hockey_sticks(*law(items - novel, novel), epsilon) for novel in range(items + 1))
+
+    def real(others: int, novel: int) -> tuple[Reals, Reals]:
+        weight = 1.0 if novel else 0.0  # of each, beside a threshold that it passes with the given chance
+        threshold = weight - math.sqrt(sigma_squared) * float(norm.ppf(chance))
+        return law_of_a_union(math.sqrt(others), np.full(novel, weight), math.sqrt(sigma_squared), threshold)
+
+    def whole(others: int, novel: int) -> tuple[Reals, Reals]:
+        moved, kept = law_of_counts(sigma_squared, 1, others, 0)
+        hidden = (1 - chance) ** novel
+        return np.stack([moved[0] * hidden, moved[0] * (1 - hidden)]), kept
+
+    for found, law in (
+        (delta_of_counts(epsilon, math.sqrt(sigma_squared), items, chance), real),
+        (delta_of_integer_counts(epsilon, sigma_squared, items, chance), whole),
+    ):
+        exact = worst(law)
+        assert exact * (1 - 1e-4) <= found
+        assert found <= 1.3 * exact
+
+
+@pytest.mark.parametrize("rounding", [0.0, 0.2])
+@pytest.mark.parametrize(
+    ("epsilon", "sigma", "threshold"), [(0.02, 5.0, 12.0), (0.02, 5.0, 9.0), (0.3, 2.0, 9.0), (2.0, 1.0, 1.8)]
+)
+def test_what_a_union_spends_is_what_its_law_does(
+    rounding: float, epsilon: float, sigma: float, threshold: float
+) -> None:
+    items = 4
+    exact = max(
+        hockey_sticks(
+            *law_of_a_union(
+                math.sqrt(1 - share) + rounding,
+                np.full(novel, math.sqrt(share / max(novel, 1))),
+                sigma,
+                threshold,
+            ),
+            epsilon,
+        )
+        for novel in range(items + 1)
+        for share in (np.linspace(novel / items, 1, 41) if novel else [0.0])
+    )
+    found = delta_of_weights(epsilon, sigma, threshold, items, rounding)
+    assert exact * (1 - 1e-4) <= found <= 1.2 * exact
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_two_rounds_spend_the_chances_of_both_and_the_noise_of_what_is_not_novel(epsilon: float) -> None:
+    """If all labels are novel, the second round may still move others in full."""
+    parameters, d = TwoRounds(epsilon, 1e-3, 20), 5e-4
+    rho = gaussian_rho(epsilon, d)
+    both = gaussian_delta((1 - SHARE) * rho, epsilon) + d
+    assert 0.9 * both < parameters.spent(d) < 1.3 * both
 
 
 def chosen_by_noise(before: float, others: float, d: float, above: float) -> tuple[Reals, Reals]:
@@ -214,7 +280,7 @@ def test_a_delta_is_convex_in_the_square_of_the_shift(mu_squared: float) -> None
 def test_what_cannot_share_adds_up() -> None:
     for profile, factor in ((of_either(0.05, 1e-6), 1.0), (of_both(0.05, 1e-6), 2.0)):
         at = np.array([math.sqrt(0.05)])
-        noise = gaussian_deltas(np.asarray(0.05), lowered(at, 1e-6))
+        noise = gaussian_deltas(np.asarray(0.05), at)
         assert profile(at) == pytest.approx(max(noise, 1e-6) if factor == 1 else noise + 1e-6, rel=0.2)
     small = np.array([0.01])  # too small an epsilon for what is shared to be less than the sum
     assert of_either(0.05, 1e-3)(small) == pytest.approx(of_both(0.05, 1e-3)(small))
