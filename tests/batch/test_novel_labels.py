@@ -168,7 +168,7 @@ def test_what_counts_spend_is_what_their_laws_do(epsilon: float, sigma_squared: 
 
 @pytest.mark.parametrize("rounding", [0.0, 0.2])
 @pytest.mark.parametrize(
-    ("epsilon", "sigma", "threshold"), [(0.02, 5.0, 12.0), (0.02, 5.0, 9.0), (0.3, 2.0, 9.0), (2.0, 1.0, 1.8)]
+    ("epsilon", "sigma", "threshold"), [(0.001, 5.0, 10.7), (0.02, 5.0, 12.0), (0.3, 2.0, 9.0), (2.0, 1.0, 1.8)]
 )
 def test_what_a_union_spends_is_what_its_law_does(
     rounding: float, epsilon: float, sigma: float, threshold: float
