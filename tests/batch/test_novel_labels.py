@@ -1,7 +1,7 @@
 """What noise and a threshold have of delta together: against laws counted in full, and against what looks alike."""
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -144,7 +144,7 @@ MIXTURES = [(0.02, 20.0, 1e-4), (0.02, 400.0, 0.01), (0.5, 20.0, 0.2), (1.0, 20.
 def test_what_counts_spend_is_what_their_laws_do(epsilon: float, sigma_squared: float, chance: float) -> None:
     items = 4
 
-    def worst(law: Any) -> float:
+    def worst(law: Callable[[int, int], tuple[Reals, Reals]]) -> float:
         return max(hockey_sticks(*law(items - novel, novel), epsilon) for novel in range(items + 1))
 
     def real(others: int, novel: int) -> tuple[Reals, Reals]:
