@@ -157,7 +157,7 @@ def _passing(threshold: float, sigma: float, first_sigma: float, items_per_user:
     return np.asarray(_left(first_sigma, items_per_user) @ np.maximum.accumulate(f))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)  # a matrix, asked for again and again while a threshold is looked for
 def _left(first_sigma: float, items_per_user: int) -> Reals:
     """Row n: the chances that 1, 2, ... of n are left after the first round, (items_per_user, items_per_user)."""
     sizes = np.arange(1, items_per_user + 1)
