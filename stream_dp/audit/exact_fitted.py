@@ -19,7 +19,7 @@ from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK
 from stream_dp.batch.two_stage import TwoStage
-from stream_dp.jobs.calibrated import Calibrated, head
+from stream_dp.jobs.calibrated import head
 from stream_dp.jobs.fitted import Branch, Fitted, RankCounts
 from stream_dp.jobs.fitted_jobs import Room, counts_within
 from stream_dp.jobs.mechanisms import MECHANISMS
@@ -116,7 +116,7 @@ def _by_counts(broken: str = "", estimate: _Counts = RankCounts.estimate) -> One
     """
     room = Room.of(1.0, _DELTA, 0.5, (1, 2))
     branches = [
-        Branch("gaussian", {"items_per_user": most}, _sampled(room, most), np.asarray, swaps, counting)
+        Branch("gaussian", {"items_per_user": most}, room.sampled(most), np.asarray, swaps, counting)
         for most, swaps, counting in ((2, 9.0, Counting(15.0, 1.0, 1)), (3, 1.0, Counting(30.0, 6.0, 2)))
     ]
     fitted = Fitted(1.0, branches, branches[1], 2, _EDGES, _HELD, ranks=room.ranks)
@@ -141,7 +141,7 @@ def _told_counts(broken: str = "", paid: bool = True) -> OneShotCase:
     """
     room = Room.of(_SMALL, _DELTA, 0.9, (1,))
     left = room if paid else Room.of(_SMALL, _DELTA, 1e-6)
-    branch = Branch("gaussian", {"items_per_user": 1}, _sampled(left, 1), np.asarray)
+    branch = Branch("gaussian", {"items_per_user": 1}, left.sampled(1), np.asarray)
 
     @lru_cache
     def seen_of(holdings: Holdings) -> _Seen:
@@ -162,10 +162,6 @@ def _counts_alone(broken: str = "", priced: tuple[int, ...] = (1, 2)) -> OneShot
 def _law_of_counts(ranks: RankCounts, holdings: Holdings) -> "Law[Hashable]":
     rows = rows_of(holdings)
     return law_of(lambda noise: tuple(ranks.estimate(rows, noise).tolist()))
-
-
-def _sampled(room: Room, most: int) -> Calibrated:
-    return room.sampled(most)
 
 
 def _worst_of_both(seen_of: Callable[[Holdings], _Seen], data: Sequence[Holdings], epsilon: float) -> float:

@@ -122,8 +122,8 @@ def _broken() -> Iterator[OneShotCase]:
     yield _outside_the_sample(TwoRounds(1.0, 1e-6, 1))
     for name in ("histogram known-gaussian", "top-k gaussian-known"):
         yield _program(name, 2.0, 0.02, "noise for one bin of a user, who is in both", _one_bin_paid)
-    much = "noise and threshold have twice as much of delta as there is", 2 * 0.02
-    yield _program("histogram gaussian", 2.0, 0.02, much[0], _gaussian(2.0, much[1]))
+    much = "noise and threshold have twice as much of delta as there is"
+    yield _program("histogram gaussian", 2.0, 0.02, much, _gaussian(2.0, 2 * 0.02))
     correct = LaplaceHistogram(1.0, 0.02, 2)
     yield _program(
         "histogram laplace", 2.0, 0.02, "users hold more labels than items_per_user", _unbounded(correct)

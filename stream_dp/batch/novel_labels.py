@@ -29,6 +29,7 @@ Mechanism", for real-valued noise.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,12 +111,20 @@ def delta_of_weights(
     return max(none, float(deltas.max()))
 
 
+class Allowance(NamedTuple):
+    """What a mechanism has beside others: the mu^2 of its noise, and the delta of what this does not cover."""
+
+    mu_squared: float
+    delta: float
+
+
 Profile = Callable[[Reals], Reals]
 """The delta of a mechanism at each epsilon of an array, whichever of two neighbours comes first."""
 
 
-def of_either(mu_squared: float, threshold_delta: float) -> Profile:
+def of_either(allowed: Allowance) -> Profile:
     """A Gaussian and a threshold, where every label is novel or not, in whatever proportion."""
+    mu_squared, threshold_delta = allowed
 
     def profile(epsilon: Reals) -> Reals:
         noise = gaussian_deltas(np.asarray(mu_squared), epsilon)
@@ -125,9 +134,9 @@ def of_either(mu_squared: float, threshold_delta: float) -> Profile:
     return profile
 
 
-def of_both(mu_squared: float, further_delta: float) -> Profile:
-    """What a Gaussian covers but for a chance of `further_delta`."""
-    return lambda epsilon: gaussian_deltas(np.asarray(mu_squared), epsilon) + further_delta
+def of_both(allowed: Allowance) -> Profile:
+    """What a Gaussian covers but for a chance of that delta."""
+    return lambda epsilon: gaussian_deltas(np.asarray(allowed.mu_squared), epsilon) + allowed.delta
 
 
 def after(mu_squared: float, *following: Profile) -> Profile:

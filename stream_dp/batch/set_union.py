@@ -103,7 +103,7 @@ class GaussianSetUnion(SetUnion):
     @property
     def each_delta(self) -> float:
         """What the noise has of delta, and what the threshold has."""
-        return delta_of_each_union(self.epsilon, self.delta, self.items_per_user)
+        return _delta_of_each(self.epsilon, self.delta, self.items_per_user)
 
     @property
     def sigma(self) -> float:
@@ -126,7 +126,7 @@ class GaussianSetUnion(SetUnion):
 
 
 @lru_cache(maxsize=256)
-def delta_of_each_union(epsilon: float, delta: float, items_per_user: int) -> float:
+def _delta_of_each(epsilon: float, delta: float, items_per_user: int) -> float:
     """What noise and threshold have of delta each, whether users give 1 / sqrt(n) or the same to each item."""
 
     def spent(d: float) -> float:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from stream_dp.batch.baskets import Baskets, Ranks, Weighing, each_once, sample, spread_weights
 from stream_dp.batch.cost import NORMAL_95, Cost, require_count, require_delta, require_positive
-from stream_dp.batch.novel_labels import Profile, after, delta_of_each, of_either
+from stream_dp.batch.novel_labels import Allowance, Profile, after, delta_of_each, of_either
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.set_union import UNIT, square_root_share
 from stream_dp.privacy import loss
@@ -58,13 +58,13 @@ def first_sigma(mu_squared: float) -> float:
 class TwoStage:
     """(epsilon, delta) for both stages; a user counts with at most `items_per_user` labels.
 
-    `room`: V and the threshold's delta, if they are given by what the job does besides.
+    `given`: V and the threshold's delta, if they follow from what the job does besides.
     """
 
     epsilon: float
     delta: float
     items_per_user: int
-    room: tuple[float, float] | None = None
+    given: Allowance | None = None
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -72,13 +72,18 @@ class TwoStage:
         require_count("items_per_user", self.items_per_user)
 
     @property
+    def allowed(self) -> Allowance:
+        """V, and the threshold's delta."""
+        return _allowed(self.epsilon, self.delta) if self.given is None else self.given
+
+    @property
     def threshold_delta(self) -> float:
-        return _room(self.epsilon, self.delta)[1] if self.room is None else self.room[1]
+        return self.allowed.delta
 
     @property
     def mu_squared(self) -> float:
         """V."""
-        return _room(self.epsilon, self.delta)[0] if self.room is None else self.room[0]
+        return self.allowed.mu_squared
 
     @property
     def first_sigma(self) -> float:
@@ -112,18 +117,18 @@ class TwoStage:
         return self.tau + NORMAL_95 * self.sd
 
 
-def profile(mu_squared: float, threshold_delta: float) -> Profile:
+def profile(allowed: Allowance) -> Profile:
     """The delta of both stages at each epsilon."""
-    return after(SHARE * mu_squared, of_either((1 - SHARE) * mu_squared, threshold_delta))
+    first, second = SHARE * allowed.mu_squared, (1 - SHARE) * allowed.mu_squared
+    return after(first, of_either(Allowance(second, allowed.delta)))
 
 
 @lru_cache(maxsize=256)
-def _room(epsilon: float, delta: float) -> tuple[float, float]:
-    def mu_squared(d: float) -> float:
-        return 2 * gaussian_rho(epsilon, d) * _DOWN
+def _allowed(epsilon: float, delta: float) -> Allowance:
+    def of(d: float) -> Allowance:
+        return Allowance(2 * gaussian_rho(epsilon, d) * _DOWN, d)
 
-    d = delta_of_each(delta, lambda d: float(profile(mu_squared(d), d)(np.asarray(epsilon))))
-    return mu_squared(d), d
+    return of(delta_of_each(delta, lambda d: float(profile(of(d))(np.asarray(epsilon)))))
 
 
 def two_stage(users: Weighing, parameters: TwoStage, noise: OneShotNoise) -> Outcome:

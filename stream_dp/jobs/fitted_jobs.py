@@ -12,7 +12,7 @@ import numpy as np
 
 from stream_dp.batch import two_stage
 from stream_dp.batch.histogram import GaussianHistogram
-from stream_dp.batch.novel_labels import Profile, after, delta_of_each, of_both, of_either
+from stream_dp.batch.novel_labels import Allowance, Profile, after, delta_of_each, of_both, of_either
 from stream_dp.batch.result import Outcome
 from stream_dp.batch.two_stage import TwoStage
 from stream_dp.jobs.calibrated import Calibrated
@@ -83,7 +83,7 @@ def counts_within(epsilon: float, delta: float, share: float, places: tuple[int,
 
 @dataclass(frozen=True)
 class Room:
-    """What branches with Gaussian noise have beside the counts of ranks: a mu^2, and the delta of what goes with it.
+    """What branches with Gaussian noise have beside the counts of ranks.
 
     `samples` and `stages`: of histograms, whose noise and threshold share their delta (`novel_labels.py`).  `both`: of
     whatever else follows.  `whole`: the epsilon and delta of all together.
@@ -91,9 +91,9 @@ class Room:
 
     whole: tuple[float, float]
     ranks: RankCounts
-    samples: tuple[float, float]
-    stages: tuple[float, float]
-    both: tuple[float, float]
+    samples: Allowance
+    stages: Allowance
+    both: Allowance
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -104,29 +104,28 @@ class Room:
         ranks = counts_within(epsilon, delta, share, places)
         before = ranks.cost.loss.gaussian
 
-        def left(d: float) -> tuple[float, float]:
-            return 2 * gaussian_rho(epsilon, d) * DOWN - before, d
+        def left(d: float) -> Allowance:
+            return Allowance(2 * gaussian_rho(epsilon, d) * DOWN - before, d)
 
         def staged(d: float) -> Profile:
-            return two_stage.profile(*left(d))
+            return two_stage.profile(left(d))
 
         def spent(*following: Profile) -> float:
             return float(after(before, *following)(np.asarray(epsilon)))
 
         least = (1 - _FOR_EITHER) * delta / 2  # of both it is enough, so it is where they share it
-        both = of_both(*left(least))
+        both = of_both(left(least))
         much = (1 - _FOR_EITHER / 3) * delta
         stages = delta_of_each(much, lambda d: spent(both, staged(d)), least)
-        samples = delta_of_each(delta, lambda d: spent(both, staged(stages), of_either(*left(d))), least)
+        samples = delta_of_each(delta, lambda d: spent(both, staged(stages), of_either(left(d))), least)
         return cls((epsilon, delta), ranks, left(samples), left(stages), left(least))
 
     def sampled(self, most: int) -> Calibrated:
         """A histogram of samples of `most` items."""
-        mu_squared, d = self.samples
-        sigma_squared = ROUNDED_VARIANCE + most / mu_squared
+        sigma_squared = ROUNDED_VARIANCE + most / self.samples.mu_squared
         if sigma_squared < 2 * ROUNDED_VARIANCE:
             return self.calibrated(MECHANISMS["histogram"]["gaussian"].calibrate, items_per_user=most)
-        return of_samples(GaussianHistogram(sigma_squared**-0.5 * DOWN, d, most), self.whole)
+        return of_samples(GaussianHistogram(sigma_squared**-0.5 * DOWN, self.samples.delta, most), self.whole)
 
     def staged(self, most: int) -> Calibrated:
         """A histogram of the `most` labels of each user that a first stage shows to be frequent."""

@@ -53,6 +53,7 @@ def calibrate_two_stage(
 
 
 def of_stages(parameters: TwoStage) -> Calibrated:
+    """Of the labels of each user that a first stage shows to be frequent."""
     return calibrated(lambda rows, noise: rows.weighing(), two_stage, parameters, parameters.delta)
 
 

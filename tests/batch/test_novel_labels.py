@@ -10,6 +10,7 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from stream_dp.batch.novel_labels import (
+    Allowance,
     after,
     delta_of_counts,
     delta_of_each,
@@ -231,7 +232,7 @@ def test_what_is_chosen_by_noise_may_be_novel_just_when_the_noise_told_little(ep
 
     def spent(d: float) -> float:
         before, others = parts(d)
-        return float(after(before, of_either(others, d))(np.asarray(epsilon)))
+        return float(after(before, of_either(Allowance(others, d)))(np.asarray(epsilon)))
 
     d = delta_of_each(delta, spent)
     assert d > 0.6 * delta
@@ -272,10 +273,12 @@ def test_a_delta_is_convex_in_the_square_of_the_shift(mu_squared: float) -> None
     assert np.diff(gaussian_deltas(shifts, np.asarray(0.5 * least)), 2).min() < -1e-9
 
 
-def test_what_cannot_share_adds_up() -> None:
-    for profile, factor in ((of_either(0.05, 1e-6), 1.0), (of_both(0.05, 1e-6), 2.0)):
-        at = np.array([math.sqrt(0.05)])
-        noise = gaussian_deltas(np.asarray(0.05), at)
-        assert profile(at) == pytest.approx(max(noise, 1e-6) if factor == 1 else noise + 1e-6, rel=0.2)
-    small = np.array([0.01])  # too small an epsilon for what is shared to be less than the sum
-    assert of_either(0.05, 1e-3)(small) == pytest.approx(of_both(0.05, 1e-3)(small))
+def test_either_is_the_larger_and_both_the_sum_unless_epsilon_is_small() -> None:
+    """Of noise and threshold; for a small epsilon what is shared may be more than the larger, so it is the sum too."""
+    for delta in (1e-9, 1e-6, 1e-3):  # of the noise it is 2e-7 at epsilon 1, where m + m^2 / 4 is below 1
+        allowed, at = Allowance(0.04, delta), np.array([1.0])
+        noise = float(gaussian_deltas(np.asarray(0.04), at)[0])
+        assert of_either(allowed)(at).tolist() == [max(noise, delta)]
+        assert of_both(allowed)(at).tolist() == [noise + delta]
+        for small in (np.array([0.2]), np.array([0.01]), np.array([-0.1])):
+            assert of_either(allowed)(small).tolist() == of_both(allowed)(small).tolist()

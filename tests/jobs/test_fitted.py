@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stream_dp.batch import two_stage
-from stream_dp.batch.novel_labels import Profile, after, of_both, of_either
+from stream_dp.batch.novel_labels import Allowance, Profile, after, of_both, of_either
 from stream_dp.jobs.fitted import EDGES, Branch, Fitted, RankCounts
 from stream_dp.jobs.fitted_jobs import LEAST_EPSILON
 from stream_dp.jobs.mechanisms import MECHANISMS
@@ -122,13 +122,14 @@ def test_both_estimates_and_any_branch_fit_the_promise(job: Any, epsilon: float,
     def profile(each: Branch) -> Profile:
         cost = each.calibrated.cost
         mu_squared = gaussian_alone(cost.loss)
+        allowed = Allowance(mu_squared, cost.delta)
         assert gaussian_delta((before + mu_squared) / 2, rest) <= 1.0001 * max(cost.delta, 4.9e-7)
         if epsilon <= 1:  # above, rounding adds to little noise
             assert gaussian_delta((before + mu_squared) / 2, rest) > 0.97 * cost.delta, "needless noise"
         if each.mechanism == "two-stage":
-            return two_stage.profile(mu_squared, cost.delta)
+            return two_stage.profile(allowed)
         shares = each.mechanism == "gaussian" and each.calibrated.cost.loss.gaussian
-        return (of_either if shares else of_both)(mu_squared, cost.delta)
+        return (of_either if shares else of_both)(allowed)
 
     assert after(before, *map(profile, counting))(np.asarray(rest)) <= 1e-6
     for each in fitted.branches:
