@@ -21,6 +21,7 @@ from stream_dp.audit.held_rows import Holdings, rows_of
 from stream_dp.audit.one_shot_case import CROWDS, OneShotCase, OneShotCounted, shown, worst_of_leaving
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
 from stream_dp.batch.histogram import GaussianHistogram, LaplaceHistogram, laplace_histogram
+from stream_dp.batch.joint_top_k import JointTopK
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr
@@ -77,6 +78,8 @@ def _laws() -> Iterator[OneShotCase]:
     for k in (1, 3):
         listed = KnownTopK(0.8, 4, k)
         yield _law("top-k gumbel-known", listed, partial(_of, laws.known, listed))
+        at_once = JointTopK(0.8, 4, k)
+        yield _law("top-k joint-known", at_once, partial(_of, laws.joint, at_once))
     budget = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law("top-k pay-what-you-get", budget, lambda counts: laws.two_queries(np.array(counts), budget, 3))
     for ranks in (Ranks(3), Ranks(3, least=2), Ranks(3, penalty=0.7, around=3)):
@@ -137,6 +140,8 @@ def _broken() -> Iterator[OneShotCase]:
     one = KnownTopK(0.8, 4, 1)
     all_of_it = partial(_of, laws.known, KnownTopK(0.8, 4, 2))
     yield _law("top-k gumbel-known", one, all_of_it, "the second label is not paid")
+    halves = partial(_of, laws.joint, JointTopK(1.6, 4, 2))
+    yield _law("top-k joint-known", JointTopK(0.8, 4, 2), halves, "only one of the two counts is paid")
     spent = PayWhatYouGet(1.0, 0.02, marks=1, queries=1)
     twice = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law(

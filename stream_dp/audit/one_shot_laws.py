@@ -6,6 +6,7 @@ such noise picks among them.  The tests of `stream_dp.batch` compare runs of the
 
 import math
 from collections import defaultdict
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from scipy.special import ndtr
 from stream_dp.audit.enumerated import Law
 from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet
+from stream_dp.batch.joint_top_k import JointTopK
 from stream_dp.batch.label_votes import ArgmaxVotes, LabelVotes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks
 from stream_dp.batch.ranking import Head, head
@@ -59,6 +61,15 @@ def gumbel(counts: Counts, parameters: GumbelTopK) -> "Law[Names]":
 def known(counts: Counts, parameters: KnownTopK) -> "Law[Names]":
     """What `known_top_k` releases."""
     return picked(dict(enumerate(counts.astype(float).tolist())), parameters.epsilon, parameters.k)
+
+
+def joint(counts: Counts, parameters: JointTopK) -> "Law[Names]":
+    """What `joint_top_k` releases: every set has the weight of its own score."""
+    sets = list(combinations(range(len(counts)), parameters.k))
+    outside = [np.delete(counts, items).max(initial=0) for items in sets]
+    scores = [float(counts[list(items)].min() - most) for items, most in zip(sets, outside, strict=True)]
+    weights = np.exp(parameters.slope * (np.array(scores) - max(scores)))
+    return dict(zip(sets, (weights / weights.sum()).tolist(), strict=True))
 
 
 def two_queries(counts: Counts, budget: PayWhatYouGet, kbar: int) -> "Law[tuple[Names, Names]]":

@@ -17,6 +17,7 @@ from stream_dp.batch.gumbel_top_k import (
     known_top_k,
     pay_what_you_get,
 )
+from stream_dp.batch.joint_top_k import JointTopK, joint_top_k
 from stream_dp.batch.label_votes import LabelVotes, Unit, label_votes
 from stream_dp.batch.largest_gap import GaussianGap, LargestGap, Ranks, largest_gap, largest_gap_gaussian
 from stream_dp.batch.ptr_top_k import GaussianPtr, LaplacePtr, ptr_top_k
@@ -77,7 +78,7 @@ def _gumbel() -> list[Pair]:
     one_item = [7, 3, 0], [8, 3, 0]
     two = GumbelTopK(1.0, DELTA, 2, 3)
     budget = PayWhatYouGet(1.0, DELTA, 2, 2)
-    known = KnownTopK(1.0, 3, 2)
+    known, at_once = KnownTopK(1.0, 3, 2), JointTopK(1.0, 3, 2)
 
     def top(counts: NDArray[np.int64], noise: OneShotNoise) -> list[int]:
         return [ordered(gumbel_top_k(counts, two, noise))]
@@ -95,6 +96,8 @@ def _gumbel() -> list[Pair]:
                [0, 0], [1, 0]),
         single("known-top-k", "one more user of the first bin", claimed(known.cost),
                lambda counts, noise: [ordered(known_top_k(counts, known, noise))], ("bins in order",), *one_item),
+        single("joint-top-k", "one more user of the first bin", claimed(at_once.cost),
+               lambda counts, noise: [unordered(joint_top_k(counts, at_once, noise))], ("bins",), *one_item),
         single("pay-what-you-get", "two queries, a user of all items", claimed(budget.cost), twice,
                ("both answers",), *everybody),
     ]  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 
 from stream_dp.batch.cost import epsilon_per_pick
 from stream_dp.batch.gumbel_top_k import GumbelTopK, KnownTopK, PayWhatYouGet, gumbel_top_k, known_top_k
+from stream_dp.batch.joint_top_k import JointTopK, joint_top_k
 from stream_dp.batch.largest_gap import (
     Gap,
     GaussianGap,
@@ -85,6 +86,12 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
     each, _ = pick_share(epsilon, delta, k, threshold=False)
     parameters = KnownTopK(each, len(bins), k)
     return calibrated(counted, known_top_k, parameters, delta, alone=(epsilon, delta), bins=bins)
+
+
+@one_shot("top-k", "joint-known")
+def calibrate_joint_known(epsilon: float, k: int, bins: list[str]) -> Calibrated:
+    """The set of k of the public bins, drawn at once; users may hold any number of items."""
+    return calibrated(counted, joint_top_k, JointTopK(epsilon, len(bins), k), 0.0, bins=bins)
 
 
 @one_shot("top-k", "pay-what-you-get")

@@ -25,13 +25,12 @@ from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 USERS = 300
 EXAMPLES = {"examples": ["q0", "q1", "q2"]}
+BINS = ["i3", "nothing", "i1"]
 MORE: dict[str, dict[str, Any]] = {
     "label-votes": EXAMPLES,
-    **{
-        name: {"bins": ["i3", "nothing", "i1"]}
-        for name in ("argmax", "gumbel-known", "laplace-known", "gaussian-known", "known", "known-gaussian")
-    },
-    "sparse-vector": {"bins": ["i3", "nothing", "i1"], "threshold": 20, "most": 2},
+    **{name: {"bins": BINS} for name in ("argmax", "known", "known-gaussian")},
+    **{f"{noise}-known": {"bins": BINS} for noise in ("gumbel", "joint", "laplace", "gaussian")},
+    "sparse-vector": {"bins": BINS, "threshold": 20, "most": 2},
     "pay-what-you-get": {"budget": "b", "marks": 9, "queries": 2},
     "greedy": {"tokens": 2},
     "greedy-transfer": {"tokens": 2, "frequencies": {"i7": 3}},

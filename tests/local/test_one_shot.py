@@ -124,7 +124,7 @@ def test_every_mechanism_can_be_asked_for(job: Any) -> None:
         "known-gaussian": {"bins": ["tea", "milk"]},
         **{
             f"{noise}-known": {"bins": ["tea", "milk", "bread"]}
-            for noise in ("gumbel", "laplace", "gaussian")
+            for noise in ("gumbel", "joint", "laplace", "gaussian")
         },
         "sparse-vector": {"bins": ["tea", "milk"], "threshold": 100, "most": 1},
         "greedy-transfer": {"frequencies": {"tea": 10}},
