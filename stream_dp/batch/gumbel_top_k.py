@@ -98,11 +98,15 @@ class KnownTopK:
     def cost(self) -> Cost:
         return _marks(self.k, self.epsilon, 0.0)
 
+    def check(self, counts: NDArray[np.int64]) -> None:
+        """Raises ValueError unless there is one count for each bin."""
+        if counts.shape != (self.bins,):
+            raise ValueError(f"this mechanism needs one count for each of the {self.bins} public bins.")
+
 
 def known_top_k(counts: NDArray[np.int64], parameters: KnownTopK, noise: OneShotNoise) -> Outcome:
     """k bins in noisy order; `counts` is int64 of shape (bins,), distinct users per bin of a PUBLIC list."""
-    if counts.shape != (parameters.bins,):
-        raise ValueError(f"this mechanism needs one count for each of the {parameters.bins} public bins.")
+    parameters.check(counts)
     noisy = counts + noise.gumbel(1 / parameters.epsilon, len(counts))
     return Outcome(np.argsort(-noisy, kind="stable")[: parameters.k])
 

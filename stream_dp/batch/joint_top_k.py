@@ -23,26 +23,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dp.batch.cost import Cost, require_count, require_positive
+from stream_dp.batch.cost import Cost
+from stream_dp.batch.gumbel_top_k import KnownTopK
 from stream_dp.batch.result import Outcome
-from stream_dp.privacy import loss
 from stream_dp.privacy.one_shot_noise import OneShotNoise
 
 
 @dataclass(frozen=True, slots=True)
-class JointTopK:
+class JointTopK(KnownTopK):
     """`epsilon` for the whole set, `bins` of the public list; k <= bins."""
-
-    epsilon: float
-    bins: int
-    k: int
-
-    def __post_init__(self) -> None:
-        require_positive("epsilon", self.epsilon)
-        require_count("bins", self.bins)
-        require_count("k", self.k)
-        if self.k > self.bins:
-            raise ValueError(f"k = {self.k} asks for more than the {self.bins} bins: lower k.")
 
     @property
     def slope(self) -> float:
@@ -51,13 +40,13 @@ class JointTopK:
 
     @property
     def cost(self) -> Cost:
-        return Cost(self.epsilon**2 / 8, 0.0, (self.epsilon, 0.0), loss=loss.bounded_range(self.epsilon, 1))
+        """That of one draw."""
+        return KnownTopK(self.epsilon, self.bins, 1).cost
 
 
 def joint_top_k(counts: NDArray[np.int64], parameters: JointTopK, noise: OneShotNoise) -> Outcome:
     """k bins, in the order of the list; `counts` is int64 of shape (bins,), distinct users per bin of a PUBLIC list."""
-    if counts.shape != (parameters.bins,):
-        raise ValueError(f"this mechanism needs one count for each of the {parameters.bins} public bins.")
+    parameters.check(counts)
     k = parameters.k
     falling = np.argsort(-counts, kind="stable")
     if k == parameters.bins:
