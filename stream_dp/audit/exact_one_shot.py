@@ -140,8 +140,12 @@ def _broken() -> Iterator[OneShotCase]:
     one = KnownTopK(0.8, 4, 1)
     all_of_it = partial(_of, laws.known, KnownTopK(0.8, 4, 2))
     yield _law("top-k gumbel-known", one, all_of_it, "the second label is not paid")
-    halves = partial(_of, laws.joint, JointTopK(1.6, 4, 2))
-    yield _law("top-k joint-known", JointTopK(0.8, 4, 2), halves, "only one of the two counts is paid")
+    at_once = JointTopK(0.8, 4, 2)
+    for broken_one, what in (
+        (_HalfPaid(0.8, 4, 2), "only one of the two counts is paid"),
+        (_AllTwice(0.8, 4, 2), "set and order have all of epsilon each"),
+    ):
+        yield _law("top-k joint-known", at_once, partial(_of, laws.joint, broken_one), what)
     spent = PayWhatYouGet(1.0, 0.02, marks=1, queries=1)
     twice = PayWhatYouGet(1.0, 0.02, marks=3, queries=2)
     yield _law(
@@ -338,6 +342,30 @@ class _NoOffset(GumbelTopK):
     @property
     def offset(self) -> float:
         return -5.0
+
+
+class _HalfPaid(JointTopK):
+    """BROKEN: see `_broken`."""
+
+    __slots__ = ()
+
+    @property
+    def together(self) -> KnownTopK:
+        return KnownTopK(2 * self.epsilon, self.bins, 1)
+
+
+class _AllTwice(JointTopK):
+    """BROKEN: see `_broken`."""
+
+    __slots__ = ()
+
+    @property
+    def together(self) -> KnownTopK:
+        return KnownTopK(self.epsilon, self.bins, 1)
+
+    @property
+    def order(self) -> KnownTopK:
+        return KnownTopK(self.epsilon / (self.k - 1), self.k, self.k - 1)
 
 
 class _Untested(StableTopK):

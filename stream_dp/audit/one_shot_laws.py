@@ -64,12 +64,17 @@ def known(counts: Counts, parameters: KnownTopK) -> "Law[Names]":
 
 
 def joint(counts: Counts, parameters: JointTopK) -> "Law[Names]":
-    """What `joint_top_k` releases: every set has the weight of its own score."""
+    """What `joint_top_k` releases: every set has the weight of its own score, and is then put in order."""
     sets = list(combinations(range(len(counts)), parameters.k))
     outside = [np.delete(counts, items).max(initial=0) for items in sets]
     scores = [float(counts[list(items)].min() - most) for items, most in zip(sets, outside, strict=True)]
-    weights = np.exp(parameters.slope * (np.array(scores) - max(scores)))
-    return dict(zip(sets, (weights / weights.sum()).tolist(), strict=True))
+    weights = np.exp(parameters.together.epsilon / 2 * (np.array(scores) - max(scores)))
+    law: Law[Names] = {}
+    for items, weight in zip(sets, weights / weights.sum(), strict=True):
+        scored = {item: float(counts[item]) for item in items}
+        each = parameters.order.epsilon if parameters.k > 1 else 1.0
+        law |= {order: weight * chance for order, chance in picked(scored, each, parameters.k).items()}
+    return law
 
 
 def two_queries(counts: Counts, budget: PayWhatYouGet, kbar: int) -> "Law[tuple[Names, Names]]":

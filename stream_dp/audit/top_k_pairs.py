@@ -97,7 +97,7 @@ def _gumbel() -> list[Pair]:
         single("known-top-k", "one more user of the first bin", claimed(known.cost),
                lambda counts, noise: [ordered(known_top_k(counts, known, noise))], ("bins in order",), *one_item),
         single("joint-top-k", "one more user of the first bin", claimed(at_once.cost),
-               lambda counts, noise: [unordered(joint_top_k(counts, at_once, noise))], ("bins",), *one_item),
+               lambda counts, noise: [ordered(joint_top_k(counts, at_once, noise))], ("bins in order",), *one_item),
         single("pay-what-you-get", "two queries, a user of all items", claimed(budget.cost), twice,
                ("both answers",), *everybody),
     ]  # fmt: skip

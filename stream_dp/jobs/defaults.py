@@ -16,6 +16,9 @@ GAUSSIAN_COUNT_ITEMS = 30
 GAUSSIAN_TOP_ITEMS = 50
 """The same for a top-k, which is spared the labels of small counts and gains more from the large ones."""
 
+JOINT_LABELS = 10.0
+"""Up to so many of a top-k's public labels times epsilon are drawn at once."""
+
 LAPLACE_ITEMS = 10
 """The same where the noise grows in proportion to this number."""
 

@@ -20,7 +20,7 @@ from stream_dp.batch.result import Outcome
 from stream_dp.jobs.calibrated import Calibrated, calibrated, sampled
 from stream_dp.jobs.counted import Counted
 from stream_dp.jobs.declared import one_shot
-from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, LAPLACE_ITEMS
+from stream_dp.jobs.defaults import GAUSSIAN_COUNT_ITEMS, GAUSSIAN_TOP_ITEMS, JOINT_LABELS, LAPLACE_ITEMS
 from stream_dp.jobs.request import JobName
 from stream_dp.jobs.shares import pick_share
 from stream_dp.privacy.accounting import discrete_gaussian_sigma_squared
@@ -74,8 +74,11 @@ def least_noise(
     """The mechanism of least noise, and how many bins of a user it counts, which is None for draws that need no bound.
 
     Every bin competes whatever it holds, so the noise alone decides, and it follows from what is given.  With a `bound`
-    counts are asked for.  `pure`: whether Laplace noise may be chosen.  `k` is that of a top-k.
+    counts are asked for.  `pure`: whether mechanisms may be chosen that are dear beside other charges.  `k` is that of
+    a top-k: few labels are more often right if they are drawn at once, whatever the noise.
     """
+    if k is not None and bound is None and pure and 1 < k <= min(bins - 1, JOINT_LABELS * epsilon):
+        return "joint-known", None
     most = min(bins, bound or (GAUSSIAN_TOP_ITEMS if job == "top-k" else GAUSSIAN_COUNT_ITEMS))
     gaussian, laplace = ("gaussian-known", "laplace-known") if job == "top-k" else ("known-gaussian", "known")
     noise = {gaussian: math.sqrt(discrete_gaussian_sigma_squared(epsilon, delta, most))}

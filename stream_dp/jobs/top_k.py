@@ -90,7 +90,7 @@ def calibrate_gumbel_known(epsilon: float, delta: float, k: int, bins: list[str]
 
 @one_shot("top-k", "joint-known")
 def calibrate_joint_known(epsilon: float, k: int, bins: list[str]) -> Calibrated:
-    """The set of k of the public bins, drawn at once; users may hold any number of items."""
+    """k of the public bins, drawn at once, then put in noisy order; users may hold any number of items."""
     return calibrated(counted, joint_top_k, JointTopK(epsilon, len(bins), k), 0.0, bins=bins)
 
 

@@ -89,13 +89,18 @@ def test_several_columns_of_items_are_families(kind: str, user: str | None) -> N
 
 
 def test_of_public_bins_the_noise_decides_the_mechanism() -> None:
-    """Of a few bins a user Laplace noise is the least, of many Gaussian, and of a few labels that are wanted Gumbel."""
+    """Of a few bins a user Laplace noise is the least, of many Gaussian; a few labels are drawn at once."""
     few, many = ["tea", "milk"], [f"label {number}" for number in range(200)]
     for k, more, least in (
         (2, {"bins": few}, "gumbel-known"),
         (2, {"bins": many, "items_per_user": 1}, "laplace-known"),
         (2, {"bins": many, "items_per_user": 40}, "gaussian-known"),
-        (3, {"bins": many}, "gumbel-known"),
+        (1, {"bins": many}, "gumbel-known"),
+        (3, {"bins": many}, "joint-known"),
+        (10, {"bins": many}, "joint-known"),
+        (11, {"bins": many}, "gumbel-known"),
+        (11, {"bins": many, "epsilon": 1.1}, "joint-known"),
+        (3, {"bins": many, "mechanism": "fitted-gaussian"}, "gumbel-known"),
         (150, {"bins": many}, "gaussian-known"),
     ):
         assert stream_dp.top_k(COLUMNS, k, **more).parameters["fitted"] == least
