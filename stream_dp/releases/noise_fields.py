@@ -13,6 +13,7 @@ from stream_dp.counters.protocol import CalibratedCounter
 from stream_dp.engine.released_block import ReleasedBlock
 
 _DIGITS = 3  # of standard deviations, after the point
+_STRETCH = 1 << 10  # rounds whose fields are written at once
 
 
 def noise_fields(mechanism: CalibratedCounter, block: ReleasedBlock) -> list[str]:
@@ -52,31 +53,37 @@ def _sd_and_tau(sd: float, tau: int) -> str:
 def _fields_of_tests(mechanism: DiscoveryMechanism, block: ReleasedBlock) -> list[str]:
     """All rounds of a block have the same labels, and so the same tests that found them, in their order."""
     found = np.empty(0, np.int64) if block.found is None else block.found.astype(np.int64)
-    there = found[np.flatnonzero(np.diff(found, prepend=-1))]
-    of_tests = mechanism.sds_since(there[:, np.newaxis], block.rounds)
-    numbers = np.column_stack([mechanism.sds(block.rounds), of_tests.T]).round(_DIGITS)
-    last, before = mechanism.tests_by(block.rounds), mechanism.tests_by(block.rounds - 1)
-    told = _tests_told(mechanism, tuple(test for test in there.tolist() if test != KNOWN))
-    names, written = [*map(str, there.tolist())], list[str]()
-    for start, end in pairwise(_changes(np.column_stack([last, before, numbers]))):
+    there = tuple(found[np.flatnonzero(np.diff(found, prepend=-1))].tolist())
+    tests, stretches = mechanism.tests_by(block.rounds), block.rounds // _STRETCH
+    places = [*zip(tests.tolist(), stretches.tolist(), strict=True)]
+    written = {place: _fields_of_stretch(mechanism, there, *place) for place in set(places)}
+    return [written[place][number] for place, number in zip(places, block.rounds.tolist(), strict=True)]
+
+
+@lru_cache(maxsize=4)
+def _fields_of_stretch(
+    mechanism: DiscoveryMechanism, there: tuple[int, ...], test: int, stretch: int
+) -> dict[int, str]:
+    """The fields of each round of a stretch from this test to the next, if labels of the tests `there` are shown."""
+    last, following = [0, *mechanism.tests, mechanism.horizon + 1][test : test + 2]
+    rounds = np.arange(max(1, last, stretch * _STRETCH), min(following, (stretch + 1) * _STRETCH))
+    of_tests = mechanism.sds_since(np.array(there, np.int64)[:, np.newaxis], rounds)
+    numbers = np.column_stack([mechanism.sds(rounds), of_tests.T]).round(_DIGITS)
+    told = _tests_told(mechanism, tuple(each for each in there if each != KNOWN))
+    next_test = f',"next_test":{following}' if test < len(mechanism.tests) else ""
+    is_test, names, written = rounds == last, [*map(str, there)], list[str]()
+    for start, end in pairwise(_changes(np.column_stack([is_test, numbers]))):
         sd, *sds = numbers[start].tolist()
-        schedule = _schedule(mechanism, int(last[start]), bool(last[start] > before[start]))
+        tau = f',"tau":{mechanism.test_taus[test - 1]}' if is_test[start] else ""
         by_test = fields({"sds": dict(zip(names, sds, strict=True))})
-        written += [f"{fields({'sd': sd})}{schedule},{by_test},{told}"] * (end - start)
-    return written
+        written += [f"{fields({'sd': sd})}{tau}{next_test},{by_test},{told}"] * (end - start)
+    return dict(zip(rounds.tolist(), written, strict=True))
 
 
 def _changes(rows: NDArray[np.float64]) -> list[int]:
     """Where rows begin that differ from the one before, and how many rows there are."""
     different = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
     return [*np.flatnonzero(different).tolist(), len(rows)]
-
-
-def _schedule(mechanism: DiscoveryMechanism, test: int, is_test: bool) -> str:
-    """The fields about a round, `test` of whose tests are over: its own, if it is one, and the next one."""
-    tests = mechanism.tests
-    tau = f',"tau":{mechanism.test_taus[test - 1]}' if is_test else ""
-    return tau + (f',"next_test":{tests[test]}' if test < len(tests) else "")
 
 
 @lru_cache(maxsize=64)
