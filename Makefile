@@ -19,9 +19,9 @@ endif
 # What one process has compiled is there for the next.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Whole systems wait: seven files at a time keep two processors busy, and each more costs what it loads.
+# Whole systems wait: six files at a time keep two processors busy, and each more costs what it loads.
 # A failed test is tried once more, and the summary shows how it failed: STRICT=1 makes that a failure of the run.
-PYTEST := .venv/bin/python -m pytest --numprocesses 7 --dist loadfile --no-loadscope-reorder \
+PYTEST := .venv/bin/python -m pytest --numprocesses 6 --dist loadfile --no-loadscope-reorder \
 	--reruns 1 $(if $(STRICT),--fail-on-flaky)
 
 # What needs more than Python has a target of its own.
@@ -41,7 +41,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 	@.venv/bin/stream-dp demo
 
 test: install ## run all tests that need nothing but Python; broker and Redis are started for you
-	@echo "These tests take about seven minutes on two cores."
+	@echo "These tests take about eight minutes on two cores."
 	@for part in tests/system '--ignore tests/system'; do \
 		.venv/bin/python -m pytest --collect-only -qq $(ELSEWHERE) $$part >/dev/null 2>&1 & \
 	done; wait  # compiles what they import once, not by every process again

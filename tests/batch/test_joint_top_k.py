@@ -14,14 +14,14 @@ from tests.batch.evidence import counts_agree, noise, outcomes
 def test_each_set_is_drawn_by_its_own_score_and_put_in_order(k: int) -> None:
     """Ties at the edge, within and outside, and a count of nobody: as if all sets were listed."""
     counts, parameters, source = np.array([3, 0, 5, 3, 4, 3]), JointTopK(1.4, 6, k), noise(k)
-    seen = outcomes(lambda: tuple(joint_top_k(counts, parameters, source).items.tolist()), 12_000)
+    seen = outcomes(lambda: tuple(joint_top_k(counts, parameters, source).items.tolist()), 6_000)
     assert counts_agree(seen, joint(counts, parameters))
     assert not counts_agree(seen, joint(counts, JointTopK(1.7, 6, k)))
 
 
 def test_the_order_of_all_bins_is_noisy_too() -> None:
     counts, parameters, source = np.array([7, 7, 5, 6]), JointTopK(3.0, 4, 4), noise()
-    seen = outcomes(lambda: tuple(joint_top_k(counts, parameters, source).items.tolist()), 12_000)
+    seen = outcomes(lambda: tuple(joint_top_k(counts, parameters, source).items.tolist()), 6_000)
     assert counts_agree(seen, joint(counts, parameters))
     assert not counts_agree(seen, joint(np.array([7, 7, 1, 6]), parameters))
 
