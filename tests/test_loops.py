@@ -72,6 +72,18 @@ UNFIT = {
     "text_digests of three words": lambda: anything.text_digests(
         BYTE, SALT, BYTE, LONG, np.zeros((1, 3), np.uint64)
     ),
+    "chained_digests without a key": lambda: anything.chained_digests(
+        BYTE[1:], LONG + 32, np.zeros(32, np.uint8), np.zeros((1, 4), np.uint64)
+    ),
+    "chained_digests without room for the one before": lambda: anything.chained_digests(
+        BYTE, LONG + 31, np.zeros(31, np.uint8), np.zeros((1, 4), np.uint64)
+    ),
+    "chained_digests beyond the text": lambda: anything.chained_digests(
+        BYTE, LONG + 33, np.zeros(32, np.uint8), np.zeros((1, 4), np.uint64)
+    ),
+    "chained_digests of two words": lambda: anything.chained_digests(
+        BYTE, LONG + 32, np.zeros(32, np.uint8), np.zeros((1, 2), np.uint64)
+    ),
     "fill_greedily": lambda: anything.fill_greedily(LONG + 1, np.zeros(2, np.int64), LONG, 1, 1, LONG),
     "fill_evenly": lambda: anything.fill_evenly(LONG, np.array([0, 2]), LONG, 1, 1, LONG),
     "move_towards": lambda: anything.move_towards(LONG, np.array([0, 1]), LONG + 1, 1.0, ONE),

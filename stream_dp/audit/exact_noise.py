@@ -50,9 +50,9 @@ class EnumeratedNoise:
         """Where the draw stands in an outcome; the last place for one that does not matter."""
         return self._places.get((round_number, lane), self.outcomes.shape[1] - 1).to_bytes(16, "big")
 
-    def extend_history(self, history: bytes, round_number: int, admitted: Sequence[str]) -> bytes:
-        """Nothing here depends on it."""
-        return EMPTY_HISTORY
+    def extend_histories(self, history: bytes, first: int, rounds: Sequence[Sequence[str]]) -> list[bytes]:
+        """Nothing here depends on them."""
+        return [EMPTY_HISTORY] * len(rounds)
 
     def draw(self, gaussian: object, ids: NDArray[np.uint64], tweaks: Sequence[bytes]) -> NDArray[np.int32]:
         """See `KeyedNoise.draw`."""

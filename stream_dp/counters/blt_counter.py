@@ -83,12 +83,7 @@ class BltCounter:
 
     def _step(self, ids: NDArray[np.uint64], histories: Sequence[bytes], noise: NDArray[np.int32]) -> None:
         """Pass through rounds in which no label starts, except at the end."""
-        tweaks = [
-            self._noise.tweak(round_number, lane, history)
-            for round_number, history in enumerate(histories, self.round + 1)
-            for lane in range(LANES)
-        ]
-        law = self._law
+        tweaks, law = self._noise.tweaks(self.round + 1, range(LANES), histories), self._law
         for top, left, z_high, z_low in self._gaussian.draw(ids, tweaks):
             blt_advance(self._high, self._low, left, law.poles, *law.scales, z_high, z_low, noise, top)
         if histories:
@@ -102,7 +97,7 @@ class BltCounter:
         high, low = np.zeros((2, self._law.size, len(rows)))
         factor_high, factor_low = self._law.factor(self.round)
         lanes = range(_FIRST_SHARED_LANE, _FIRST_SHARED_LANE + LANES * factor_high.shape[1])
-        tweaks = [self._noise.tweak(self.round, lane, self._history) for lane in lanes]
+        tweaks = self._noise.tweaks(self.round, lanes, [self._history])
         blt_combine(high, low, factor_high, factor_low, *self._gaussian.draw_all(ids[rows], tweaks))
         self._high[:, rows], self._low[:, rows] = high, low
 

@@ -22,7 +22,6 @@ from stream_dp.engine.histogram import HistogramState, HorizonReached, ShownLabe
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock
-from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -92,7 +91,7 @@ class DiscoveryHistogram:
                 f"{self.mechanism.horizon} are left"
             )
         heads = (
-            chain_heads(self._noise, self._history, self.round + 1, rounds)
+            self._noise.extend_histories(self._history, self.round + 1, rounds)
             if histories is None
             else histories
         )

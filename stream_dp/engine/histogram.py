@@ -18,7 +18,6 @@ from stream_dp.engine.cap_cells import CellState
 from stream_dp.engine.label_texts import LabelTexts
 from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
-from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.errors import StreamDpError
@@ -254,7 +253,7 @@ class RunningHistogram:
 
     def _histories(self, rounds: Sequence[Admitted]) -> list[bytes]:
         """The heads of the hash chain after each of the rounds to come."""
-        return chain_heads(self._noise, self._history, self.round + 1, rounds)
+        return self._noise.extend_histories(self._history, self.round + 1, rounds)
 
     def _hide_early(
         self,

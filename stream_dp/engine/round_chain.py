@@ -1,8 +1,8 @@
 """The hash chain over what rounds admit: the noise of a round is a function of the key and the chain head."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, Admitted, KeyedNoise
+from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
 
 Parts = Sequence[tuple[int, Sequence[str]]]
 """What a round admitted: partitions in order, each with its labels."""
@@ -13,15 +13,6 @@ PartDigests = Sequence[tuple[int, bytes]]
 
 _CELLS = 2**64 - 1
 """Stands for the partition of what a round adds to the cells beside the labels."""
-
-
-def chain_heads(noise: KeyedNoise, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
-    """The heads after each of `rounds` of a log with one partition, of which `first` follows `history`."""
-    heads = []
-    for round_number, admitted in enumerate(rounds, first):
-        history = noise.extend_history(history, round_number, admitted)
-        heads.append(history)
-    return heads
 
 
 class RoundChain:
@@ -39,26 +30,28 @@ class RoundChain:
         self, first: int, rounds: Sequence[Parts], cells: Sequence[tuple[int, int]] = ()
     ) -> list[bytes]:
         """The heads after each of `rounds`, of which `first` is the next one; `cells`: what each adds to those."""
-        noise = self._noise
-        digests: Iterable[PartDigests] = (
-            [(partition, noise.part_digest(number, partition, labels)) for partition, labels in parts]
-            for number, parts in enumerate(rounds, first)
-        )
+        parts = [(number, *part) for number, each in enumerate(rounds, first) for part in each]
+        found = iter(self._noise.part_digests(parts))
+        digests = [[(partition, next(found)) for partition, _ in each] for each in rounds]
         return self.join(first, digests, cells)
 
     def join(
-        self, first: int, rounds: Iterable[PartDigests], cells: Sequence[tuple[int, int]] = ()
+        self, first: int, rounds: Sequence[PartDigests], cells: Sequence[tuple[int, int]] = ()
     ) -> list[bytes]:
         """The same from the digests of the parts of each round."""
-        noise, heads = self._noise, []
+        noise, heads = self._noise, list[bytes]()
         if cells:
-            of_cells = (
-                noise.part_digest(number, _CELLS, {"units": units, "over the cap": over})
-                for number, (units, over) in enumerate(cells, first)
+            of_cells = noise.part_digests(
+                [
+                    (number, _CELLS, {"units": units, "over the cap": over})
+                    for number, (units, over) in enumerate(cells, first)
+                ]
             )
-            rounds = ([*parts, (_CELLS, digest)] for parts, digest in zip(rounds, of_cells, strict=True))
-        for number, digests in enumerate(rounds, first):
-            before = EMPTY_HISTORY if (number - 1) % self._rounds == 0 else self.history
-            self.history = noise.join_history(before, number, digests)
-            heads.append(self.history)
+            rounds = [[*parts, (_CELLS, digest)] for parts, digest in zip(rounds, of_cells, strict=True)]
+        while len(heads) < len(rounds):
+            done = (first + len(heads) - 1) % self._rounds
+            before = self.history if done else EMPTY_HISTORY
+            following = rounds[len(heads) : len(heads) + self._rounds - done]
+            heads += noise.join_histories(before, first + len(heads), following)
+            self.history = heads[-1]
         return heads

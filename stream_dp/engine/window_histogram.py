@@ -18,7 +18,6 @@ from stream_dp.engine.admitted import Admitted, joined
 from stream_dp.engine.histogram import HistogramState, rounds_at_once
 from stream_dp.engine.noisy_counts import add_counts
 from stream_dp.engine.released_block import ReleasedBlock, Snapshot
-from stream_dp.engine.round_chain import chain_heads
 from stream_dp.engine.seen_labels import SeenLabels
 from stream_dp.engine.visible_labels import VisibleLabels
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY, KeyedNoise
@@ -187,7 +186,7 @@ class WindowHistogram:
             admitted = rounds[part]
             if histories is None:
                 before = self.history if self._place else EMPTY_HISTORY
-                heads: Sequence[bytes] = chain_heads(self._noise, before, self.round + 1, admitted)
+                heads: Sequence[bytes] = self._noise.extend_histories(before, self.round + 1, admitted)
             else:
                 heads = histories[part]
             yield self._observe(admitted, heads, which)

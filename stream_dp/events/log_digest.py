@@ -15,6 +15,7 @@ import numpy as np
 from stream_dp.events.record import Record
 from stream_dp.events.records import Records
 from stream_dp.privacy.keyed_noise import subkey
+from stream_dp.privacy.many_digests import chained_digests, digests
 
 _BYTES = 32
 _PLACE, _ONE = Struct("<QQ"), Struct("<QQqqqq")  # of one record: what the columns of one hold
@@ -65,27 +66,22 @@ class LogDigester:
         """`headers`: whether headers of a record decide about its event."""
         self._headers = headers
         self._keyed = blake2b(key=subkey(noise_key, b"log"), digest_size=_BYTES)  # copied for every digest
-        self._joined = blake2b(key=subkey(noise_key, b"log of partitions"), digest_size=_BYTES)
+        self._key = subkey(noise_key, b"log of partitions")
+        self._joined = blake2b(key=self._key, digest_size=_BYTES)
 
     def extend(self, log: LogDigest, rounds: Sequence[Sequence[tuple[int, Sequence[Record]]]]) -> LogDigest:
         """The commitment to `log` followed by `rounds`: the records of each partition, in order.
 
         One digest a partition and round: a digest a record costs more than all else that is done with a record.
         """
-        sequence, count = log.sequence, log.records
-        ends: dict[int, Record] = {}
-        for parts in rounds:
-            digests = [sequence]
-            for partition, records in parts:
-                if records:
-                    digests.append(self._of_part(partition, records))
-                    count += len(records)
-                    ends[partition] = records[-1]
-            joined = self._joined.copy()
-            joined.update(b"".join(digests))
-            sequence = joined.digest()
+        parts = [part for each in rounds for part in each if part[1]]
+        found = iter(self._of_parts(parts))
+        texts = [b"".join([next(found) for _, records in each if records]) for each in rounds]
+        sequences = chained_digests(self._key, log.sequence, texts)
+        count = log.records + sum(len(records) for _, records in parts)
+        ends = {partition: records[-1] for partition, records in parts}
         lasts = {partition: self.in_place(record) for partition, record in ends.items()}
-        return _followed_by(log, count, sequence, lasts)
+        return _followed_by(log, count, sequences[-1] if sequences else log.sequence, lasts)
 
     def of_part(self, partition: int, records: Sequence[Record]) -> PartDigest:
         """What one partition, whose records of a round these are, brings to `extend_joint`; at least one record."""
@@ -99,30 +95,34 @@ class LogDigester:
         count = log.records + sum(part.records for part in parts)
         return _followed_by(log, count, joined.digest(), {part.partition: part.last for part in parts})
 
+    def _of_parts(self, parts: Sequence[tuple[int, Sequence[Record]]]) -> list[bytes]:
+        """The digest of each: of many at once if each is one record, as in most rounds of one event."""
+        if any(len(records) > 1 for _, records in parts):
+            return [self._of_part(*part) for part in parts]
+        texts = [
+            _ONE.pack(partition, 1, each.offset, each.timestamp, _size(each.key), _size(each.value))
+            + (each.key or b"")
+            + (each.value or b"")
+            + (self._headers_of(each) if self._headers else b"")
+            for partition, [each] in parts
+        ]
+        return digests(self._key, texts, _BYTES)
+
     def _of_part(self, partition: int, records: Sequence[Record]) -> bytes:
         """Of places, times and contents: numbers and lengths first, so that no two lists of records read the same."""
-        number = len(records)
-        digest = self._joined.copy()
-        if number == 1:  # as most rounds of one event
-            [each] = records
-            sizes = _size(each.key), _size(each.value)
-            digest.update(_ONE.pack(partition, 1, each.offset, each.timestamp, *sizes))
-            digest.update((each.key or b"") + (each.value or b""))
-        else:
-            columns = Records.of(records)
-            digest.update(_PLACE.pack(partition, number))
-            for numbers in (
-                columns.offsets,
-                columns.timestamps,
-                _sizes(columns.keys),
-                _sizes(columns.values),
-            ):
-                digest.update(np.array(numbers, "<i8").tobytes())
-            for column in (columns.keys, columns.values):
-                digest.update(b"".join(filter(None, column)))
+        columns, digest = Records.of(records), self._joined.copy()
+        digest.update(_PLACE.pack(partition, len(records)))
+        for numbers in (columns.offsets, columns.timestamps, _sizes(columns.keys), _sizes(columns.values)):
+            digest.update(np.array(numbers, "<i8").tobytes())
+        for column in (columns.keys, columns.values):
+            digest.update(b"".join(filter(None, column)))
         for record in records if self._headers else ():
-            digest.update(b"%d " % len(record.headers) + _framed_headers(record.headers))
+            digest.update(self._headers_of(record))
         return digest.digest()
+
+    @staticmethod
+    def _headers_of(record: Record) -> bytes:
+        return b"%d " % len(record.headers) + _framed_headers(record.headers)
 
     def in_place(self, record: Record) -> bytes:
         """The record's offset and timestamp, and a digest of its key, value and, where they decide, headers."""

@@ -31,6 +31,7 @@ measure_following = _compiled.measure_following
 spell_following = _compiled.spell_following
 place_rows = _compiled.place_rows
 text_digests = _compiled.text_digests
+chained_digests = _compiled.chained_digests
 fill_greedily = _compiled.fill_greedily
 fill_evenly = _compiled.fill_evenly
 move_towards = _compiled.move_towards

@@ -191,7 +191,7 @@ int64_t place_rows(const Argument *a)
 }
 
 /* Keyed BLAKE2b (RFC 7693, sequential): what hashlib gives, without an object for each text. */
-enum { BLOCK = 128, SALT_BYTES = 16 };
+enum { BLOCK = 128, SALT_BYTES = 16, CHAINED = 4 };
 
 static const uint64_t IV[8] = {
     0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
@@ -222,8 +222,7 @@ static inline uint64_t turned(uint64_t word, int bits) { return word >> bits | w
 static void compress(uint64_t *state, const uint8_t *block, int64_t size, uint64_t taken, bool last)
 {
     uint64_t v[16], words[16] = {0};
-    for (int64_t j = 0; j < size; j++)
-        words[j >> 3] |= (uint64_t)block[j] << 8 * (j & 7);
+    memcpy(words, block, (size_t)size); /* little-endian; on other machines the golden draw is refused */
     for (int i = 0; i < 8; i++) {
         v[i] = state[i];
         v[i + 8] = IV[i];
@@ -246,32 +245,69 @@ static void compress(uint64_t *state, const uint8_t *block, int64_t size, uint64
         state[i] ^= v[i] ^ v[i + 8];
 }
 
-/* key, salt, text, ends; found (texts, words): the digest of each text, of one or two words.  The block of the key is the
-   same for all of them. */
+/* The states after the block of a key: if more follows, and if nothing does. */
+typedef struct {
+    uint64_t after_key[8], alone[8];
+} Keyed;
+
+static Keyed keyed(const uint8_t *key, int64_t key_bytes, const uint8_t *salt, int64_t words)
+{
+    Keyed both;
+    memcpy(both.after_key, IV, sizeof IV);
+    both.after_key[0] ^= 0x01010000 ^ (uint64_t)key_bytes << 8 ^ (uint64_t)words * 8;
+    for (int64_t j = 0; salt && j < SALT_BYTES; j++)
+        both.after_key[4 + (j >> 3)] ^= (uint64_t)salt[j] << 8 * (j & 7);
+    memcpy(both.alone, both.after_key, sizeof IV);
+    compress(both.after_key, key, key_bytes, BLOCK, false);
+    compress(both.alone, key, key_bytes, BLOCK, true);
+    return both;
+}
+
+static void digest(const Keyed *both, const uint8_t *text, int64_t length, uint64_t *found, int64_t words)
+{
+    uint64_t state[8];
+    memcpy(state, length ? both->after_key : both->alone, sizeof state);
+    for (int64_t at = 0; at < length; at += BLOCK) {
+        int64_t size = SMALLER(BLOCK, length - at);
+        compress(state, text + at, size, (uint64_t)(BLOCK + at + size), at + size == length);
+    }
+    memcpy(found, state, (size_t)words * sizeof *state);
+}
+
+/* key, salt, text, ends; found (texts, words): the digest of each text, of one, two or four words.  The block of the key
+   is the same for all of them. */
 int64_t text_digests(const Argument *a)
 {
-    const uint8_t *key = a[0].data, *salt = a[1].data, *text = a[2].data;
+    const uint8_t *text = a[2].data;
     const int64_t *ends = a[3].data;
-    uint64_t *found = a[4].data, after_key[8], alone[8];
+    uint64_t *found = a[4].data;
     int64_t key_bytes = a[0].shape[0], texts = a[3].shape[0], words = a[4].shape[1], begin = 0;
     FIT(0 < key_bytes && key_bytes <= 64 && a[1].shape[0] == SALT_BYTES);
-    FIT(a[4].shape[0] == texts && (words == 1 || words == 2));
-    memcpy(after_key, IV, sizeof IV);
-    after_key[0] ^= 0x01010000 ^ (uint64_t)key_bytes << 8 ^ (uint64_t)words * 8;
-    for (int64_t j = 0; j < SALT_BYTES; j++)
-        after_key[4 + (j >> 3)] ^= (uint64_t)salt[j] << 8 * (j & 7);
-    memcpy(alone, after_key, sizeof IV);
-    compress(after_key, key, key_bytes, BLOCK, false);
-    compress(alone, key, key_bytes, BLOCK, true);
+    FIT(a[4].shape[0] == texts && (words == 1 || words == 2 || words == CHAINED));
+    Keyed both = keyed(a[0].data, key_bytes, a[1].data, words);
     for (int64_t i = 0; i < texts; i++) {
-        uint64_t state[8];
         FIT(begin <= ends[i] && ends[i] <= a[2].shape[0]);
-        memcpy(state, begin == ends[i] ? alone : after_key, sizeof state);
-        for (int64_t at = begin; at < ends[i]; at += BLOCK) {
-            int64_t size = SMALLER(BLOCK, ends[i] - at);
-            compress(state, text + at, size, (uint64_t)(BLOCK + at + size - begin), at + size == ends[i]);
-        }
-        memcpy(found + words * i, state, (size_t)words * sizeof *state);
+        digest(&both, text + begin, ends[i] - begin, found + words * i, words);
+        begin = ends[i];
+    }
+    return 0;
+}
+
+/* key, ends; text, found (texts, CHAINED): the digest of each text, which begins with the one before: there is room for
+   it, and in the first text it stands already. */
+int64_t chained_digests(const Argument *a)
+{
+    const int64_t *ends = a[1].data;
+    uint8_t *text = a[2].data;
+    uint64_t *found = a[3].data;
+    int64_t key_bytes = a[0].shape[0], texts = a[1].shape[0], begin = 0;
+    FIT(0 < key_bytes && key_bytes <= 64 && a[3].shape[0] == texts && a[3].shape[1] == CHAINED);
+    Keyed both = keyed(a[0].data, key_bytes, NULL, CHAINED);
+    for (int64_t i = 0; i < texts; i++) {
+        FIT(ends[i] <= a[2].shape[0] && ends[i] - begin >= CHAINED * (int64_t)sizeof *found);
+        if (i)
+            memcpy(text + begin, found + CHAINED * (i - 1), CHAINED * sizeof *found);
+        digest(&both, text + begin, ends[i] - begin, found + CHAINED * i, CHAINED);
         begin = ends[i];
     }
     return 0;

@@ -90,6 +90,7 @@ static PyObject *call(Loop *loop, const char *wanted, PyObject *const *given, Py
     ENTRY(spell_following, "B1q1NNB1*B1*")                \
     ENTRY(place_rows, "i1*Q2N?1*")                        \
     ENTRY(text_digests, "B1B1B1q1Q2*")                    \
+    ENTRY(chained_digests, "B1q1B1*Q2*")                  \
     ENTRY(fill_greedily, "q1q1q1NNq1*")                   \
     ENTRY(fill_evenly, "q1q1q1NNq1*")                     \
     ENTRY(move_towards, "q1q1q1Fd1*")

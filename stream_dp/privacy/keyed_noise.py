@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
 from stream_dp.loops import mix_words, text_digests
+from stream_dp.loops.packing import packed
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
+from stream_dp.privacy.many_digests import chained_digests, digests, digests_of_rows
 
 NOISE_VERSION = 1
 """Raised by any change after which equal keys, streams and histories would draw other noise."""
@@ -74,22 +76,13 @@ class KeyedNoise:
         self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
-        # Copied for every label and round: a hash that has taken its key already is half as long.
-        self._id_hash = blake2b(key=subkey(key, b"label id"), digest_size=_BLOCK_BYTES)
         self._id_key = subkey(key, b"label id")
-        self._tweak_hash = blake2b(context, key=subkey(key, b"tweak"), digest_size=_BLOCK_BYTES)
-        size = len(EMPTY_HISTORY)
-        self._history_hash = blake2b(key=subkey(key, b"history"), digest_size=size)
-        self._part_hash = blake2b(key=subkey(key, b"part of a round"), digest_size=size)
+        self._tweak_key, self._context = subkey(key, b"tweak"), np.frombuffer(context, np.uint8)
+        self._history_key, self._part_key = subkey(key, b"history"), subkey(key, b"part of a round")
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""
-        keyed, digests = self._id_hash.copy, []
-        for label in labels:
-            digest = keyed()
-            digest.update(label)
-            digests.append(digest.digest())
-        return np.frombuffer(b"".join(digests), _WORD).reshape(-1, 2)
+        return self.packed_label_ids(*packed([*labels]))
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
@@ -99,19 +92,43 @@ class KeyedNoise:
 
     def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
         """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""
-        tweak = self._tweak_hash.copy()
-        tweak.update(_PLACE.pack(round_number, lane) + history)
-        return tweak.digest()
+        return self.tweaks(round_number, [lane], [history])[0]
+
+    def tweaks(self, first: int, lanes: Sequence[int], histories: Sequence[bytes]) -> list[bytes]:
+        """Those of rounds that follow each other from `first` on, all lanes of a round before the next round."""
+        known, end = len(self._context), len(self._context) + _PLACE.size
+        rows = np.empty((len(histories), len(lanes), end + len(EMPTY_HISTORY)), np.uint8)
+        rows[..., :known] = self._context
+        places = np.empty((*rows.shape[:2], 2), _WORD)
+        places[..., 0] = np.arange(first, first + len(histories))[:, np.newaxis]
+        places[..., 1] = lanes
+        rows[..., known:end] = places.view(np.uint8)
+        heads = np.frombuffer(b"".join(histories), np.uint8)
+        rows[..., end:] = heads.reshape(len(histories), 1, len(EMPTY_HISTORY))
+        return digests_of_rows(self._tweak_key, rows.reshape(-1, rows.shape[2]), _BLOCK_BYTES)
 
     def extend_history(self, history: bytes, round_number: int, admitted: Admitted) -> bytes:
         """H_round from H_(round - 1) and the labels that `round_number` admitted, of a log with one partition."""
-        return self.join_history(history, round_number, [(0, self.part_digest(round_number, 0, admitted))])
+        return self.extend_histories(history, round_number, [admitted])[0]
+
+    def extend_histories(self, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
+        """The same after each of `rounds`, of which `first` follows `history`."""
+        digests = self.part_digests([(number, 0, admitted) for number, admitted in enumerate(rounds, first)])
+        return self.join_histories(history, first, [[(0, digest)] for digest in digests])
 
     def part_digest(self, round_number: int, partition: int, admitted: Admitted) -> bytes:
         """A commitment to the labels that a round admitted of one partition: in any order, or counted already.
 
         Each label enters once, as UTF-8, with how often it was admitted, in the order of code points.
         """
+        return self.part_digests([(round_number, partition, admitted)])[0]
+
+    def part_digests(self, parts: Sequence[tuple[int, int, Admitted]]) -> list[bytes]:
+        """The same of many rounds and partitions."""
+        return digests(self._part_key, [self._text_of_part(*part) for part in parts], len(EMPTY_HISTORY))
+
+    @staticmethod
+    def _text_of_part(round_number: int, partition: int, admitted: Admitted) -> bytes:
         if len(admitted) <= _FEW and len(set(admitted)) == len(admitted) and isinstance(admitted, list):
             framed: Iterable[bytes] = map(_framed_once, sorted(admitted))  # most rounds of one event
         else:
@@ -121,16 +138,21 @@ class KeyedNoise:
             sizes, times = map(len, texts), map(counts.__getitem__, labels)
             columns = map(_LENGTH.pack, sizes), texts, map(_LENGTH.pack, times)
             framed = chain.from_iterable(zip(*columns, strict=True))
-        digest = self._part_hash.copy()
-        digest.update(_PLACE.pack(round_number, partition) + b"".join(framed))
-        return digest.digest()
+        return _PLACE.pack(round_number, partition) + b"".join(framed)
 
     def join_history(self, history: bytes, round_number: int, parts: Sequence[tuple[int, bytes]]) -> bytes:
         """H_round from H_(round - 1) and the digests of its parts by partition, in order."""
-        joined = [_PLACE_OF_PART.pack(partition, digest) for partition, digest in parts]
-        extended = self._history_hash.copy()
-        extended.update(history + _PLACE.pack(round_number, len(parts)) + b"".join(joined))
-        return extended.digest()
+        return self.join_histories(history, round_number, [parts])[0]
+
+    def join_histories(
+        self, history: bytes, first: int, rounds: Sequence[Sequence[tuple[int, bytes]]]
+    ) -> list[bytes]:
+        """The same after each of `rounds`, of which `first` follows `history`."""
+        texts = [
+            _PLACE.pack(number, len(parts)) + b"".join([_PLACE_OF_PART.pack(*part) for part in parts])
+            for number, parts in enumerate(rounds, first)
+        ]
+        return chained_digests(self._history_key, history, texts)
 
     def draw(
         self, gaussian: DiscreteGaussian, ids: NDArray[np.uint64], tweaks: Sequence[bytes]

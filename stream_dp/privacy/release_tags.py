@@ -4,10 +4,11 @@ The head after a round commits to everything admitted up to it, so the tag tells
 released count does.  To everybody else it is 16 random bytes: docs/guarantee.md argues why it costs nothing.
 """
 
-from hashlib import blake2b
+from collections.abc import Sequence
 from struct import Struct
 
 from stream_dp.privacy.keyed_noise import subkey
+from stream_dp.privacy.many_digests import digests
 
 TAG_BYTES = 16
 _ROUND, _LENGTH = Struct("<Q"), Struct("<I")
@@ -18,11 +19,12 @@ class ReleaseTags:
 
     def __init__(self, key: bytes, stream: str, nonce: bytes) -> None:
         name = stream.encode()
-        context = _LENGTH.pack(len(name)) + name + nonce
-        self._keyed = blake2b(context, key=subkey(key, b"release tag"), digest_size=TAG_BYTES)
+        self._context = _LENGTH.pack(len(name)) + name + nonce
+        self._key = subkey(key, b"release tag")
 
-    def tag(self, round_number: int, head: bytes) -> str:
-        """The tag of a round after which the head of the hash chain is `head`, in hexadecimal digits."""
-        tag = self._keyed.copy()
-        tag.update(_ROUND.pack(round_number) + head)
-        return tag.hexdigest()
+    def tags(self, rounds: Sequence[int], heads: Sequence[bytes]) -> list[str]:
+        """The tag of each round after which the head of the hash chain is that of `heads`, in hexadecimal digits."""
+        texts = [
+            self._context + _ROUND.pack(number) + head for number, head in zip(rounds, heads, strict=True)
+        ]
+        return [tag.hex() for tag in digests(self._key, texts, TAG_BYTES)]

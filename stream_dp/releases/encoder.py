@@ -1,7 +1,6 @@
 """Writes releases as bytes: whole blocks of rounds at once, from the columns that the histogram gives."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,11 +91,10 @@ class ReleaseEncoder:
 
     def _proofs(self, block: ReleasedBlock, previous: int) -> list[str]:
         """The fields of each release that link it to the one before and to the log."""
-        rounds, tag = block.rounds.tolist(), self._tags.tag
-        return [
-            f'"previous":{before},"tag":"{tag(number, head)}",'
-            for (before, number), head in zip(pairwise([previous, *rounds]), block.heads, strict=True)
-        ]
+        rounds = block.rounds.tolist()
+        tags = self._tags.tags(rounds, block.heads)
+        before = [previous, *rounds[:-1]][: len(rounds)]
+        return [f'"previous":{each},"tag":"{tag}",' for each, tag in zip(before, tags, strict=True)]
 
 
 def without_zone(timestamps: Sequence[int]) -> list[str]:

@@ -6,7 +6,8 @@ its commitment to the log is keyed, and everything else in it is public already.
 Releases may be missing.  What is there is compared, and says by its tags whether the log is the one that was counted.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -294,9 +295,7 @@ class _Log:
     def recomputed(self) -> Iterator[ReleasedPart]:
         """All releases that the log gives; records beyond the horizon are read, and release nothing."""
         while batch := list(islice(self._entries, self._at_once())):
-            for record in batch:
-                if not isinstance(record, Barrier):
-                    self._read(record)
+            self._read([record for record in batch if not isinstance(record, Barrier)])
             yield from self._pipeline.process(batch).releases
             if self._block:
                 at_checkpoint = self._pipeline.round == self._counted_rounds
@@ -306,12 +305,14 @@ class _Log:
                 self.rounds_at_checkpoint = self._pipeline.round
                 self.at_checkpoint = self._pipeline.position.log
 
-    def _read(self, record: Record) -> None:
-        self.records += 1
-        self.first_offsets.setdefault(record.partition, record.offset)
-        if self._block:
-            own = self._own.get(record.partition, NOTHING)
-            self._own[record.partition] = self._digester.extend(own, [[(record.partition, [record])]])
+    def _read(self, records: Sequence[Record]) -> None:
+        self.records += len(records)
+        of_partitions = defaultdict[int, list[list[tuple[int, list[Record]]]]](list)
+        for record in records:
+            self.first_offsets.setdefault(record.partition, record.offset)
+            of_partitions[record.partition].append([(record.partition, [record])])
+        for number, alone in of_partitions.items() if self._block else ():
+            self._own[number] = self._digester.extend(self._own.get(number, NOTHING), alone)
 
     def _at_once(self) -> int:
         """How many entries to take: none stands on both sides of the checkpoint, and rounds without any may follow."""

@@ -1,6 +1,6 @@
 """Is a vectorised run the same as many single ones?  Compared on the same bits, cell by cell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -33,8 +33,9 @@ RUNS, ITEMS = 5, 3
 class SameBits(KeyedNoise):
     """Noise whose history is the number of rounds alone, so that runs over different labels can be compared."""
 
-    def extend_history(self, history: bytes, round_number: int, admitted: object) -> bytes:
-        return super().extend_history(EMPTY_HISTORY, round_number, [])
+    def extend_histories(self, history: bytes, first: int, rounds: Sequence[object]) -> list[bytes]:
+        numbers = range(first, first + len(rounds))
+        return [super(SameBits, self).extend_histories(EMPTY_HISTORY, number, [[]])[0] for number in numbers]
 
 
 def same_bits() -> SameBits:

@@ -25,7 +25,6 @@ from stream_dp.engine.known_labels import (
     joined,
     read_list,
 )
-from stream_dp.engine.round_chain import chain_heads
 from stream_dp.events.event import LONGEST_LABEL
 from stream_dp.privacy.keyed_noise import EMPTY_HISTORY
 from stream_dp.privacy.shown import Shown
@@ -68,7 +67,7 @@ def noisy_from_the_beginning(
     """The noisy counts of a label with a counter of its own, in which it is registered at round 0."""
     ids, counter = noise().label_ids([label.encode()]), calibrated.counter(noise())
     counter.advance(ids, [], NO_HITS, np.zeros(1, np.int64))
-    errors = counter.advance(ids, chain_heads(noise(), EMPTY_HISTORY, 1, rounds), NO_HITS, NONE)[:, 0]
+    errors = counter.advance(ids, noise().extend_histories(EMPTY_HISTORY, 1, rounds), NO_HITS, NONE)[:, 0]
     counts = np.cumsum([list(admitted).count(label) for admitted in rounds])
     return [int(count + error) for count, error in zip(counts, errors, strict=True)]
 

@@ -296,7 +296,7 @@ def test_a_machine_that_inverts_otherwise_is_refused(monkeypatch: pytest.MonkeyP
         check_golden_draw()
 
 
-@pytest.mark.parametrize("changed", ["label_ids", "tweak", "part_digest", "join_history"])
+@pytest.mark.parametrize("changed", ["packed_label_ids", "tweaks", "part_digests", "join_histories"])
 def test_a_machine_that_hashes_otherwise_is_refused(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = getattr(KeyedNoise, changed)
 

@@ -38,7 +38,7 @@ def test_the_noise_of_the_events_in_a_window_is_that_of_the_real_cells(name: str
         names=NAMES,
     )
     paths = np.array(
-        [cells.observe(np.zeros((1, CELLS), np.int64), [bytes([number]) * 16])[0] for number in range(200)]
+        [cells.observe(np.zeros((1, CELLS), np.int64), [bytes([number]) * 32])[0] for number in range(200)]
     )
     for since, last in ((1, 200), (64, 200), (150, 160), (127, 128)):
         older, newest = pair(mechanism, (since, last))
