@@ -22,7 +22,7 @@ def main(console: Console) -> None:
     noise = KeyedNoise(bytes(KEY_BYTES), "bench", bytes(NONCE_BYTES))
     gaussian = DiscreteGaussian(SIGMA_SQUARED)
     ids = noise.label_ids(b"%d" % i for i in range(LABELS))
-    tweaks = [noise.tweak(round_number, 0, EMPTY_HISTORY) for round_number in range(ROUNDS)]
+    tweaks = noise.tweaks((round_number, 0, EMPTY_HISTORY) for round_number in range(ROUNDS))
     floats = np.random.default_rng(0)
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
@@ -50,7 +50,7 @@ def _correlation(noise: KeyedNoise, gaussian: DiscreteGaussian, ids: np.ndarray)
     """Whether the time of a block tells how large its largest draw is: it should not."""
     times, largest = [], []
     for block in range(2_000):
-        tweaks = [noise.tweak(block, 0, EMPTY_HISTORY)]
+        tweaks = noise.tweaks([(block, 0, EMPTY_HISTORY)])
         times.append(take_turns({"": partial(noise.draw, gaussian, ids, tweaks)}, 3)[""])
         largest.append(int(np.abs(noise.draw(gaussian, ids, tweaks)).max()))
     by_time, by_size = (np.argsort(np.argsort(column)) for column in (times, largest))

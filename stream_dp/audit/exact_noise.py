@@ -6,7 +6,7 @@ every round, and its probability the integral of the Gaussian density over a uni
 There the counter is left out, and everything after it is the real program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import ceil, pi, sqrt
 from typing import Any
@@ -46,9 +46,10 @@ class EnumeratedNoise:
         """See `KeyedNoise.packed_label_ids`."""
         return self.label_ids(cut(text, ends))
 
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        """Where the draw stands in an outcome; the last place for one that does not matter."""
-        return self._places.get((round_number, lane), self.outcomes.shape[1] - 1).to_bytes(16, "big")
+    def tweaks(self, places: Iterable[tuple[int, int, bytes]]) -> list[bytes]:
+        """Where each draw stands in an outcome; the last place for one that does not matter."""
+        last = self.outcomes.shape[1] - 1
+        return [self._places.get((number, lane), last).to_bytes(16, "big") for number, lane, _ in places]
 
     def extend_histories(self, history: bytes, first: int, rounds: Sequence[Sequence[str]]) -> list[bytes]:
         """Nothing here depends on them."""

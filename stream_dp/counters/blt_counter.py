@@ -83,7 +83,12 @@ class BltCounter:
 
     def _step(self, ids: NDArray[np.uint64], histories: Sequence[bytes], noise: NDArray[np.int32]) -> None:
         """Pass through rounds in which no label starts, except at the end."""
-        tweaks, law = self._noise.tweaks(self.round + 1, range(LANES), histories), self._law
+        tweaks = self._noise.tweaks(
+            (round_number, lane, history)
+            for round_number, history in enumerate(histories, self.round + 1)
+            for lane in range(LANES)
+        )
+        law = self._law
         for top, left, z_high, z_low in self._gaussian.draw(ids, tweaks):
             blt_advance(self._high, self._low, left, law.poles, *law.scales, z_high, z_low, noise, top)
         if histories:
@@ -97,7 +102,7 @@ class BltCounter:
         high, low = np.zeros((2, self._law.size, len(rows)))
         factor_high, factor_low = self._law.factor(self.round)
         lanes = range(_FIRST_SHARED_LANE, _FIRST_SHARED_LANE + LANES * factor_high.shape[1])
-        tweaks = self._noise.tweaks(self.round, lanes, [self._history])
+        tweaks = self._noise.tweaks((self.round, lane, self._history) for lane in lanes)
         blt_combine(high, low, factor_high, factor_low, *self._gaussian.draw_all(ids[rows], tweaks))
         self._high[:, rows], self._low[:, rows] = high, low
 

@@ -49,7 +49,7 @@ class DiscoveryNoise:
     def begin_test(self, round_number: int, history: bytes) -> None:
         """A test in this round, whose head is `history`, becomes the current one."""
         lanes = range(FIRST_LANE, FIRST_LANE + LANES)
-        self._tweaks += self._noise.tweaks(round_number, lanes, [history])
+        self._tweaks += self._noise.tweaks((round_number, lane, history) for lane in lanes)
 
     @property
     def tests(self) -> int:

@@ -42,9 +42,7 @@ def check_golden_noise(mechanism: str) -> None:
 def _digest(mechanism: CalibratedCounter) -> str:
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
     ids = noise.label_ids(b"%d" % i for i in range(_LABELS))
-    heads = [EMPTY_HISTORY]
-    for round_number in range(1, _ROUNDS + 1):
-        heads.append(noise.extend_history(heads[-1], round_number, ["b", "a"]))
+    heads = [EMPTY_HISTORY, *noise.extend_histories(EMPTY_HISTORY, 1, [["b", "a"]] * _ROUNDS)]
     seen = blake2b(digest_size=16)
     everyone: Any = mechanism.counter(noise)  # one of them all the way
 

@@ -76,8 +76,9 @@ class TreeCounter:
             return np.empty((0, self.labels), np.int32)
         first, last = self.round + 1, self.round + len(histories)
         parents = self._completed(first, last, wanted)
-        tweaks = {a: self._noise.tweak(a, 0, histories[a - first]) for a in parents}
-        draws = self._noise.draw(self._gaussian, ids, [*tweaks.values()])
+        drawn = self._noise.tweaks((a, 0, histories[a - first]) for a in parents)
+        tweaks = dict(zip(parents, drawn, strict=True))
+        draws = self._noise.draw(self._gaussian, ids, drawn)
         noise = dict(zip(parents, draws, strict=True))
         noise.update((node.round, node.prefix[: self.labels]) for node in self.live)
         for a, parent in parents.items():

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dp.events.event import BadRecord, Event
-from stream_dp.loops import text_digests
 from stream_dp.loops.packing import packed
 from stream_dp.privacy.keyed_noise import subkey
+from stream_dp.privacy.many_digests import packed_digests
 
 NO_USER = "the event names no user, and the privacy unit of this stream is the user"
 
@@ -114,17 +114,14 @@ class UserBits:
 
     def of_users(self, names: Iterable[str]) -> NDArray[np.uint64]:
         """Those of many users, little-endian, of shape (users, 2)."""
-        return self._of(self._user_key, names, USER_BYTES // 8)
+        return self._of(self._user_key, names, USER_BYTES)
 
     def of_items(self, items: Iterable[str]) -> NDArray[np.uint64]:
         """Those of many items, little-endian, of shape (items,)."""
-        return self._of(self._item_key, items, _ITEM_BYTES // 8)[:, 0]
+        return self._of(self._item_key, items, _ITEM_BYTES)[:, 0]
 
-    def _of(self, key: bytes, names: Iterable[str], words: int) -> NDArray[np.uint64]:
-        text, ends = packed([name.encode() for name in names])
-        found = np.empty((len(ends), words), "<u8")
-        text_digests(np.frombuffer(key, np.uint8), np.frombuffer(self._salt, np.uint8), text, ends, found)
-        return found
+    def _of(self, key: bytes, names: Iterable[str], size: int) -> NDArray[np.uint64]:
+        return packed_digests(key, *packed([name.encode() for name in names]), size, self._salt)
 
 
 class UserBound:

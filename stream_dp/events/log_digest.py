@@ -90,10 +90,9 @@ class LogDigester:
 
     def extend_joint(self, log: LogDigest, parts: Sequence[PartDigest]) -> LogDigest:
         """What `extend` gives for one round: `parts` are those of the partitions that have records in it, in order."""
-        joined = self._joined.copy()
-        joined.update(b"".join((log.sequence, *(part.digest for part in parts))))
+        [sequence] = chained_digests(self._key, log.sequence, [b"".join([part.digest for part in parts])])
         count = log.records + sum(part.records for part in parts)
-        return _followed_by(log, count, joined.digest(), {part.partition: part.last for part in parts})
+        return _followed_by(log, count, sequence, {part.partition: part.last for part in parts})
 
     def _of_parts(self, parts: Sequence[tuple[int, Sequence[Record]]]) -> list[bytes]:
         """The digest of each: of many at once if each is one record, as in most rounds of one event."""

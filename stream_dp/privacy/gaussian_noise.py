@@ -93,9 +93,9 @@ _GOLDEN = "9b1d2cbd05865fb158df548ad7185b53"
 def check_golden_gaussian() -> None:
     """Draw 4,096 known values; raise `WrongNoise` where this machine or its libraries compute others."""
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
-    tweaks = [
-        noise.tweak(round_number, lane, EMPTY_HISTORY) for round_number in range(64) for lane in range(LANES)
-    ]
+    tweaks = noise.tweaks(
+        (round_number, lane, EMPTY_HISTORY) for round_number in range(64) for lane in range(LANES)
+    )
     draws = GaussianNoise(noise).draw_all(noise.label_ids(b"%d" % i for i in range(64)), tweaks)
     digest = blake2b(b"".join(part.astype("<f8").tobytes() for part in draws), digest_size=16).hexdigest()
     if digest != _GOLDEN:

@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from stream_dp.errors import Refused
-from stream_dp.loops import mix_words, text_digests
+from stream_dp.loops import mix_words
 from stream_dp.loops.packing import packed
 from stream_dp.privacy.discrete_gaussian import DiscreteGaussian
-from stream_dp.privacy.many_digests import chained_digests, digests, digests_of_rows
+from stream_dp.privacy.many_digests import chained_digests, digests, packed_digests
 
 NOISE_VERSION = 1
 """Raised by any change after which equal keys, streams and histories would draw other noise."""
@@ -47,7 +47,6 @@ That is a million labels in eighteen thousand million rounds.  What else it mean
 
 _WORD = np.dtype("<u8")
 _BLOCK_BYTES = 16
-_NO_SALT = np.zeros(16, np.uint8)
 _LENGTH, _PLACE, _PLACE_OF_PART = Struct("<I"), Struct("<QQ"), Struct("<Q32s")
 _FEW = 16  # labels that are looked up one by one
 _CELLS_AT_ONCE = 1 << 14  # 256 kB of bits: what stays in the second-level cache
@@ -77,7 +76,7 @@ class KeyedNoise:
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
         self._id_key = subkey(key, b"label id")
-        self._tweak_key, self._context = subkey(key, b"tweak"), np.frombuffer(context, np.uint8)
+        self._tweak_key, self._context = subkey(key, b"tweak"), context
         self._history_key, self._part_key = subkey(key, b"history"), subkey(key, b"part of a round")
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
@@ -86,35 +85,18 @@ class KeyedNoise:
 
     def packed_label_ids(self, text: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The same of many labels that stand one after the other in `text` and end at `ends`."""
-        found = np.empty((len(ends), 2), np.uint64)
-        text_digests(np.frombuffer(self._id_key, np.uint8), _NO_SALT, text, ends, found)
-        return found
+        return packed_digests(self._id_key, text, ends, _BLOCK_BYTES)
 
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        """The 16 bytes that `round_number` and `lane` mix into every label's draw; `history` is H_round."""
-        return self.tweaks(round_number, [lane], [history])[0]
-
-    def tweaks(self, first: int, lanes: Sequence[int], histories: Sequence[bytes]) -> list[bytes]:
-        """Those of rounds that follow each other from `first` on, all lanes of a round before the next round."""
-        known, end = len(self._context), len(self._context) + _PLACE.size
-        rows = np.empty((len(histories), len(lanes), end + len(EMPTY_HISTORY)), np.uint8)
-        rows[..., :known] = self._context
-        places = np.empty((*rows.shape[:2], 2), _WORD)
-        places[..., 0] = np.arange(first, first + len(histories))[:, np.newaxis]
-        places[..., 1] = lanes
-        rows[..., known:end] = places.view(np.uint8)
-        heads = np.frombuffer(b"".join(histories), np.uint8)
-        rows[..., end:] = heads.reshape(len(histories), 1, len(EMPTY_HISTORY))
-        return digests_of_rows(self._tweak_key, rows.reshape(-1, rows.shape[2]), _BLOCK_BYTES)
-
-    def extend_history(self, history: bytes, round_number: int, admitted: Admitted) -> bytes:
-        """H_round from H_(round - 1) and the labels that `round_number` admitted, of a log with one partition."""
-        return self.extend_histories(history, round_number, [admitted])[0]
+    def tweaks(self, places: Iterable[tuple[int, int, bytes]]) -> list[bytes]:
+        """The 16 bytes that each place mixes into every label's draw: a round, a lane and H_round."""
+        known, place = self._context, _PLACE.pack
+        texts = [known + place(round_number, lane) + history for round_number, lane, history in places]
+        return digests(self._tweak_key, texts, _BLOCK_BYTES)
 
     def extend_histories(self, history: bytes, first: int, rounds: Sequence[Admitted]) -> list[bytes]:
-        """The same after each of `rounds`, of which `first` follows `history`."""
-        digests = self.part_digests([(number, 0, admitted) for number, admitted in enumerate(rounds, first)])
-        return self.join_histories(history, first, [[(0, digest)] for digest in digests])
+        """H_round after each of `rounds`, which a log of one partition admits; `first` follows `history`."""
+        found = self.part_digests([(number, 0, admitted) for number, admitted in enumerate(rounds, first)])
+        return self.join_histories(history, first, [[(0, digest)] for digest in found])
 
     def part_digest(self, round_number: int, partition: int, admitted: Admitted) -> bytes:
         """A commitment to the labels that a round admitted of one partition: in any order, or counted already.
@@ -140,14 +122,10 @@ class KeyedNoise:
             framed = chain.from_iterable(zip(*columns, strict=True))
         return _PLACE.pack(round_number, partition) + b"".join(framed)
 
-    def join_history(self, history: bytes, round_number: int, parts: Sequence[tuple[int, bytes]]) -> bytes:
-        """H_round from H_(round - 1) and the digests of its parts by partition, in order."""
-        return self.join_histories(history, round_number, [parts])[0]
-
     def join_histories(
         self, history: bytes, first: int, rounds: Sequence[Sequence[tuple[int, bytes]]]
     ) -> list[bytes]:
-        """The same after each of `rounds`, of which `first` follows `history`."""
+        """The same from the digests of the parts of each round, by partition, in order."""
         texts = [
             _PLACE.pack(number, len(parts)) + b"".join([_PLACE_OF_PART.pack(*part) for part in parts])
             for number, parts in enumerate(rounds, first)
@@ -230,8 +208,8 @@ def collision_probability(blocks: int) -> float:
 def check_golden_draw() -> None:
     """Draw 4,096 known values; raise `WrongNoise` where this machine or its libraries compute others."""
     noise = KeyedNoise(bytes(range(KEY_BYTES)), "golden", bytes(NONCE_BYTES))
-    history = noise.extend_history(EMPTY_HISTORY, 1, ["b", "a"])
-    tweaks = [noise.tweak(round_number, 0, history) for round_number in range(1, 65)]
+    [history] = noise.extend_histories(EMPTY_HISTORY, 1, [["b", "a"]])
+    tweaks = noise.tweaks((round_number, 0, history) for round_number in range(1, 65))
     draws = noise.draw(DiscreteGaussian(1000.25), noise.label_ids(b"%d" % i for i in range(64)), tweaks)
     digest = blake2b(draws.astype("<i4").tobytes(), digest_size=16).hexdigest()
     if digest != _GOLDEN:

@@ -9,18 +9,20 @@ from stream_dp import loops
 from stream_dp.loops.packing import packed
 
 CHAINED_BYTES = 32
-_NO_SALT = np.zeros(16, np.uint8)
 
 
 def digests(key: bytes, texts: Sequence[bytes], size: int) -> list[bytes]:
     """The digest of each text, of 8, 16 or 32 bytes."""
-    return _digests(key, *packed(texts), size)
+    return _as_bytes(packed_digests(key, *packed(texts), size))
 
 
-def digests_of_rows(key: bytes, rows: NDArray[np.uint8], size: int) -> list[bytes]:
-    """The same of texts of one length, which are the rows of a matrix."""
-    ends = np.arange(1, len(rows) + 1) * rows.shape[1]
-    return _digests(key, rows.reshape(-1), ends, size)
+def packed_digests(
+    key: bytes, text: NDArray[np.uint8], ends: NDArray[np.int64], size: int, salt: bytes = bytes(16)
+) -> NDArray[np.uint64]:
+    """The same of texts that stand one after the other in `text` and end at `ends`: of shape (texts, size / 8)."""
+    found = np.empty((len(ends), size // 8), np.uint64)
+    loops.text_digests(np.frombuffer(key, np.uint8), np.frombuffer(salt, np.uint8), text, ends, found)
+    return found
 
 
 def chained_digests(key: bytes, before: bytes, texts: Sequence[bytes]) -> list[bytes]:
@@ -31,12 +33,6 @@ def chained_digests(key: bytes, before: bytes, texts: Sequence[bytes]) -> list[b
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)) + CHAINED_BYTES)
     found = np.empty((len(texts), CHAINED_BYTES // 8), np.uint64)
     loops.chained_digests(np.frombuffer(key, np.uint8), ends, np.frombuffer(whole, np.uint8), found)
-    return _as_bytes(found)
-
-
-def _digests(key: bytes, text: NDArray[np.uint8], ends: NDArray[np.int64], size: int) -> list[bytes]:
-    found = np.empty((len(ends), size // 8), np.uint64)
-    loops.text_digests(np.frombuffer(key, np.uint8), _NO_SALT, text, ends, found)
     return _as_bytes(found)
 
 

@@ -310,8 +310,9 @@ class _Log:
         of_partitions = defaultdict[int, list[list[tuple[int, list[Record]]]]](list)
         for record in records:
             self.first_offsets.setdefault(record.partition, record.offset)
-            of_partitions[record.partition].append([(record.partition, [record])])
-        for number, alone in of_partitions.items() if self._block else ():
+            if self._block:
+                of_partitions[record.partition].append([(record.partition, [record])])
+        for number, alone in of_partitions.items():
             self._own[number] = self._digester.extend(self._own.get(number, NOTHING), alone)
 
     def _at_once(self) -> int:

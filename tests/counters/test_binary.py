@@ -24,7 +24,7 @@ GAUSSIAN = DiscreteGaussian(40.0)
 
 def tweaks(first: int, last: int) -> list[bytes]:
     """The tweaks of rounds first..last."""
-    return [NOISE.tweak(round_number, 0, EMPTY_HISTORY) for round_number in range(first, last + 1)]
+    return NOISE.tweaks((round_number, 0, EMPTY_HISTORY) for round_number in range(first, last + 1))
 
 
 def ids(labels: int) -> NDArray[np.uint64]:

@@ -49,7 +49,7 @@ def state_of(counter: BltCounter) -> NDArray[Any]:
 def draws(round_number: int, lanes: Sequence[int], identities: NDArray[np.uint64]) -> NDArray[Any]:
     """The normals of those lanes, two for each, as fractions of shape (normals, labels)."""
     history = histories(round_number, round_number)[0]
-    tweaks = [NOISE.tweak(round_number, lane, history) for lane in lanes]
+    tweaks = NOISE.tweaks((round_number, lane, history) for lane in lanes)
     return exact(GaussianNoise(NOISE).draw_all(identities, tweaks))
 
 

@@ -53,7 +53,7 @@ class Plain:
     def release(self, admitted: Sequence[str]) -> dict[str, int]:
         """What the next round shows."""
         number = len(self.heads)
-        self.heads.append(self.noise.extend_history(self.heads[-1], number, admitted))
+        self.heads.append(self.noise.extend_histories(self.heads[-1], number, [admitted])[0])
         self.counts.update(admitted)
         shown = {
             label: base + self.counts[label] + self.later(label, self.begins[label], number)
@@ -72,7 +72,7 @@ class Plain:
 
     @cache  # noqa: B019
     def draw(self, label: str, number: int, lane: int) -> Fraction:
-        tweaks = [self.noise.tweak(number, lane + i, self.heads[number]) for i in range(2)]
+        tweaks = self.noise.tweaks((number, lane + i, self.heads[number]) for i in range(2))
         high, low = GaussianNoise(self.noise).draw_all(self.noise.label_ids([label.encode()]), tweaks)
         return Fraction(float(high[0, 0])) + Fraction(float(low[0, 0]))
 

@@ -37,7 +37,7 @@ class Blocks:
             self._heads.pop(block - 2, None)
         chain = self._heads.setdefault(block, [])
         last = chain[-1] if chain else EMPTY_HISTORY
-        chain.append(self._noise.extend_history(last, number + 1, items))
+        chain.append(self._noise.extend_histories(last, number + 1, [items])[0])
 
     def cell(self, block: int, place: int, label: str) -> int:
         ids = self._noise.label_ids([label.encode()])

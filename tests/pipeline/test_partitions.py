@@ -217,7 +217,7 @@ def test_whoever_reads_one_partition_alone_computes_its_part_of_every_head() -> 
         alone.append(digests)
     for number, vector in enumerate(ENDS, 1):
         joined = [(partition, alone[partition][number - 1]) for partition in range(len(vector))]
-        history = noise.join_history(history, number, joined)
+        history = noise.join_histories(history, number, [joined])[0]
     assert pipeline.state().history == history
 
 

@@ -228,7 +228,7 @@ def test_draws_are_as_near_to_the_exact_map_as_is_charged() -> None:
 
 
 def draws(labels: int, rounds: int, lanes: tuple[int, int] = (0, 1)) -> NDArray[np.float64]:
-    tweaks = [NOISE.tweak(r, lane, EMPTY_HISTORY) for r in range(rounds) for lane in lanes]
+    tweaks = NOISE.tweaks((r, lane, EMPTY_HISTORY) for r in range(rounds) for lane in lanes)
     high, low = GaussianNoise(NOISE).draw_all(NOISE.label_ids(b"%d" % i for i in range(labels)), tweaks)
     assert np.all(high + low == high)
     return high
@@ -272,7 +272,7 @@ def test_draws_are_independent_and_a_lane_used_twice_is_rejected() -> None:
 
 def test_the_same_bits_come_out_whatever_is_drawn_at_once() -> None:
     ids = NOISE.label_ids(b"%d" % i for i in range(9000))
-    tweaks = [NOISE.tweak(r, lane, EMPTY_HISTORY) for r in range(5) for lane in range(LANES)]
+    tweaks = NOISE.tweaks((r, lane, EMPTY_HISTORY) for r in range(5) for lane in range(LANES))
     high, low = GaussianNoise(NOISE).draw_all(ids, tweaks)
     pieces = GaussianNoise(NOISE)
     for row in range(5):

@@ -41,7 +41,7 @@ def some_draws(
 ) -> NDArray[np.int32]:
     """20 draws, which change as soon as one of the arguments does."""
     noise = KeyedNoise(key, stream, nonce)
-    return noise.draw(WIDE, noise.label_ids(LABELS), [noise.tweak(round_number, lane, history)])[0]
+    return noise.draw(WIDE, noise.label_ids(LABELS), noise.tweaks([(round_number, lane, history)]))[0]
 
 
 def test_the_same_cell_is_drawn_the_same_for_ever() -> None:
@@ -77,19 +77,19 @@ def test_a_new_noise_version_changes_everything(monkeypatch: pytest.MonkeyPatch)
 
 def cube(noise: KeyedNoise, gaussian: DiscreteGaussian) -> NDArray[np.int32]:
     """Draws of 3 lanes, 200 rounds and 400 labels: int32 of shape (3, 200, 400)."""
-    tweaks = [noise.tweak(r, lane, EMPTY_HISTORY) for lane in range(3) for r in range(1, 201)]
+    tweaks = noise.tweaks((r, lane, EMPTY_HISTORY) for lane in range(3) for r in range(1, 201))
     ids = noise.label_ids(b"%d" % i for i in range(400))
     return noise.draw(gaussian, ids, tweaks).reshape(3, 200, 400)
 
 
 class RoundForgotten(KeyedNoise):
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        return super().tweak(1, lane, history)
+    def tweaks(self, places: Iterable[tuple[int, int, bytes]]) -> list[bytes]:
+        return super().tweaks((1, lane, history) for _, lane, history in places)
 
 
 class LaneForgotten(KeyedNoise):
-    def tweak(self, round_number: int, lane: int, history: bytes) -> bytes:
-        return super().tweak(round_number, 1, history)
+    def tweaks(self, places: Iterable[tuple[int, int, bytes]]) -> list[bytes]:
+        return super().tweaks((number, 1, history) for number, _, history in places)
 
 
 class LabelCut(KeyedNoise):
@@ -152,8 +152,8 @@ def test_histories_that_differ_in_one_label_give_independent_noise() -> None:
     gaussian = DiscreteGaussian(400.0)
 
     def after(admitted: list[str]) -> NDArray[np.int32]:
-        history = noise.extend_history(EMPTY_HISTORY, 1, admitted)
-        return noise.draw(gaussian, ids, [noise.tweak(1, 0, history)])
+        history = noise.extend_histories(EMPTY_HISTORY, 1, [admitted])[0]
+        return noise.draw(gaussian, ids, noise.tweaks([(1, 0, history)]))
 
     assert uncorrelated(after(["a"]), after(["a", "b"]), variance(400.0))
     assert not uncorrelated(after(["a", "b"]), after(["b", "a"]), variance(400.0))  # the same set
@@ -167,13 +167,13 @@ def test_blocks_equal_one_aes_call_a_cell(stream: str) -> None:
     history, expected_history = EMPTY_HISTORY, bytes(32)
     for round_number in (1, 2, 3, 4):
         admitted = labels[:round_number]
-        history = noise.extend_history(history, round_number, admitted)
+        history = noise.extend_histories(history, round_number, [admitted])[0]
         expected_history = cells.next_history(expected_history, round_number, admitted)
     assert expected_history == history
     draws = noise.draw(
         DiscreteGaussian(30.0),
         noise.label_ids(label.encode() for label in labels),
-        [noise.tweak(round_number, lane, history) for round_number, lane in places],
+        noise.tweaks((round_number, lane, history) for round_number, lane in places),
     )
     for row, place in zip(draws.tolist(), places, strict=True):
         tweak = cells.tweak(*place, history)
@@ -198,7 +198,7 @@ def test_a_block_equals_its_parts_in_any_order(rounds: int, labels: int) -> None
     gaussian = DiscreteGaussian(1e4)
     noise = KeyedNoise(KEY, "s", NONCE)
     ids = noise.label_ids(b"%d" % i for i in range(labels))
-    tweaks = [noise.tweak(r, 0, EMPTY_HISTORY) for r in range(1, rounds + 1)]
+    tweaks = noise.tweaks((r, 0, EMPTY_HISTORY) for r in range(1, rounds + 1))
     whole = noise.draw(gaussian, ids, tweaks)
     assert (rounds, labels) == whole.shape
     order = np.random.default_rng(3)
@@ -214,7 +214,7 @@ def test_a_block_equals_its_parts_in_any_order(rounds: int, labels: int) -> None
 
 def test_no_labels_and_no_rounds_are_drawn_without_complaint() -> None:
     noise = KeyedNoise(KEY, "s", NONCE)
-    tweaks = [noise.tweak(1, 0, EMPTY_HISTORY)]
+    tweaks = noise.tweaks([(1, 0, EMPTY_HISTORY)])
     assert noise.draw(WIDE, noise.label_ids([]), tweaks).shape == (1, 0)
     assert noise.draw(WIDE, noise.label_ids(LABELS), []).shape == (0, 20)
 
@@ -225,7 +225,7 @@ def test_names_that_run_together_never_share_a_tweak() -> None:
     places = [(0, 0), (1, 0), (0, 1), (256, 0), (0, 256), (1 << 32, 0)]
     histories = [bytes(32), b"\1" + bytes(31), bytes(31) + b"\1", b"b" * 32]
     tweaks = [
-        KeyedNoise(KEY, name, nonce).tweak(*place, history)
+        KeyedNoise(KEY, name, nonce).tweaks([(*place, history)])[0]
         for name in names
         for nonce in nonces
         for place in places
@@ -240,7 +240,7 @@ def test_a_history_is_one_of_sets_of_labels_and_of_rounds() -> None:
     def chain(*rounds: list[str], first: int = 1) -> bytes:
         history = EMPTY_HISTORY
         for round_number, admitted in enumerate(rounds, first):
-            history = noise.extend_history(history, round_number, admitted)
+            history = noise.extend_histories(history, round_number, [admitted])[0]
         return history
 
     assert chain(["a", "b", "c"]) == chain(["c", "a", "b"])
@@ -264,7 +264,7 @@ def test_a_history_is_one_of_sets_of_labels_and_of_rounds() -> None:
         chain(["a\1\0\0\0b"]),
     ]
     assert len(histories) == len(set(histories))
-    assert chain(["a"]) != KeyedNoise(bytes(32), "s", NONCE).extend_history(EMPTY_HISTORY, 1, ["a"])
+    assert chain(["a"]) != KeyedNoise(bytes(32), "s", NONCE).extend_histories(EMPTY_HISTORY, 1, [["a"]])[0]
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytes(16)])

@@ -6,7 +6,7 @@ from hashlib import blake2b
 import numpy as np
 import pytest
 
-from stream_dp.privacy.many_digests import CHAINED_BYTES, chained_digests, digests, digests_of_rows
+from stream_dp.privacy.many_digests import CHAINED_BYTES, chained_digests, digests
 
 RANDOM = np.random.default_rng(7)
 KEYS = [RANDOM.bytes(size) for size in (1, 32, 64)]
@@ -18,12 +18,6 @@ TEXTS = [RANDOM.bytes(size) for size in (0, 1, 95, 96, 97, 127, 128, 129, 0, 256
 @pytest.mark.parametrize("texts", [[], TEXTS[:1], TEXTS])
 def test_each_is_that_of_its_text(key: bytes, size: int, texts: Sequence[bytes]) -> None:
     assert digests(key, texts, size) == [blake2b(text, key=key, digest_size=size).digest() for text in texts]
-
-
-@pytest.mark.parametrize(("rows", "width"), [(0, 30), (1, 1), (9, 78), (5, 200)])
-def test_rows_are_texts_of_one_length(rows: int, width: int) -> None:
-    matrix = RANDOM.integers(0, 256, (rows, width), np.uint8)
-    assert digests_of_rows(KEYS[1], matrix, 16) == digests(KEYS[1], [row.tobytes() for row in matrix], 16)
 
 
 @pytest.mark.parametrize("key", KEYS)
