@@ -14,10 +14,12 @@ reads the releases.  Chance that two cells that matter share their bits: see `co
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from struct import Struct
+from typing import Self
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -70,14 +72,25 @@ class KeyedNoise:
             raise ValueError(f"the noise key must hold {KEY_BYTES} bytes, not {len(key)}")
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"an epoch's nonce must hold {NONCE_BYTES} bytes, not {len(nonce)}")
-        self._encryptor = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB()).encryptor()
-        self._words = np.empty(2 * _CELLS_AT_ONCE, _WORD)  # reused: fresh pages cost more than the noise
-        self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
+        self._cipher = Cipher(algorithms.AES(subkey(key, b"bits")), modes.ECB())
+        self._begin()
         name = stream.encode()
         context = b"%d %d " % (NOISE_VERSION, len(name)) + name + nonce
         self._id_key = subkey(key, b"label id")
         self._tweak_key, self._context = subkey(key, b"tweak"), context
         self._history_key, self._part_key = subkey(key, b"history"), subkey(key, b"part of a round")
+
+    def _begin(self) -> None:
+        """What one thread at a time may use."""
+        self._encryptor = self._cipher.encryptor()
+        self._words = np.empty(2 * _CELLS_AT_ONCE, _WORD)  # reused: fresh pages cost more than the noise
+        self._bits = bytearray((_CELLS_AT_ONCE + 1) * _BLOCK_BYTES)
+
+    def beside(self) -> Self:
+        """The same noise, for another thread."""
+        other = copy(self)
+        other._begin()
+        return other
 
     def label_ids(self, labels: Iterable[bytes]) -> NDArray[np.uint64]:
         """128-bit identities of `labels`, uint64 of shape (n, 2)."""

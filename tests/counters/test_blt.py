@@ -27,7 +27,7 @@ from tests.statistics import NORMAL_CRITICAL, rate_at_most
 
 NOISE = KeyedNoise(bytes(range(32)), "blt", bytes(16))
 SMALL = BltMechanism.of(EpochParameters(60, 1, 1e-6), 0.005)
-MANY = 40_000
+MANY = 40_001
 MANY_IDS = ids(NOISE, MANY)
 NONE = Hits(np.empty(0, np.int64), np.empty(0, np.int64))
 NOBODY = np.empty(0, np.int64)
@@ -134,8 +134,8 @@ def test_the_cuts_of_a_stream_do_not_matter_nor_does_a_restart(stream: Arrivals,
 
 
 def test_many_labels_at_once_are_as_each_alone() -> None:
-    """More than fit into a buffer, so that blocks are cut in both directions."""
-    heads, some = histories(1, 5), [0, 1, 8191, 8192, 16_383, 16_384, MANY - 1]
+    """More than fit into a buffer, so that blocks are cut in both directions, and each thread draws half of them."""
+    heads, some = histories(1, 5), [0, 1, 8191, 8192, 16_383, 16_384, MANY // 2 - 1, MANY // 2, MANY - 1]
     everyone = SMALL.counter(NOISE).advance(MANY_IDS, heads, NONE, np.zeros(MANY, np.int64))
     alone = SMALL.counter(NOISE).advance(MANY_IDS[some], heads, NONE, np.zeros(len(some), np.int64))
     assert everyone[:, some].tolist() == alone.tolist()
