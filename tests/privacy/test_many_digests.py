@@ -11,11 +11,15 @@ from stream_dp.privacy.many_digests import CHAINED_BYTES, chained_digests, diges
 RANDOM = np.random.default_rng(7)
 KEYS = [RANDOM.bytes(size) for size in (1, 32, 64)]
 TEXTS = [RANDOM.bytes(size) for size in (0, 1, 95, 96, 97, 127, 128, 129, 0, 256, 1_000)]
+ALIKE = [
+    RANDOM.bytes(size) for size in (*range(1, 129, 5), *range(129, 257, 7), *[0] * 9, *range(257, 385, 9))
+]
+"""Many that follow each other have as many blocks."""
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("size", [8, 16, 32])
-@pytest.mark.parametrize("texts", [[], TEXTS[:1], TEXTS])
+@pytest.mark.parametrize("texts", [[], TEXTS[:1], TEXTS, ALIKE])
 def test_each_is_that_of_its_text(key: bytes, size: int, texts: Sequence[bytes]) -> None:
     assert digests(key, texts, size) == [blake2b(text, key=key, digest_size=size).digest() for text in texts]
 
