@@ -73,10 +73,7 @@ class EventBound:
         self.units += len(events)
         for event in events:
             items = event.items
-            several = len(items)
-            if several == 1 or (
-                several == 2 <= most and items[0] != items[1]
-            ):  # spare the look at each of them
+            if len(items) == 1 or 0 < len({*items}) == len(items) <= most:
                 admitted += items
             else:
                 distinct = dict.fromkeys(items)

@@ -33,7 +33,9 @@ def test_the_first_distinct_items_of_an_event_are_admitted(
 
 @given(st.lists(labels, max_size=12), st.integers(1, 5))
 def test_the_event_bound_equals_the_slow_implementation(items: list[str], items_per_event: int) -> None:
-    assert naive.first_distinct(items, items_per_event) == EventBound(items_per_event).admit(Event(items))
+    bound = EventBound(items_per_event)
+    assert naive.first_distinct(items, items_per_event) == bound.admit(Event(items))
+    assert (bound.units, bound.over) == (bool(items), len({*items}) > items_per_event)
 
 
 events = st.lists(
