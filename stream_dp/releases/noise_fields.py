@@ -72,7 +72,7 @@ def _fields_of_stretch(
     told = _tests_told(mechanism, tuple(each for each in there if each != KNOWN))
     next_test = f',"next_test":{following}' if test < len(mechanism.tests) else ""
     is_test, names, written = rounds == last, [*map(str, there)], list[str]()
-    for start, end in pairwise(_changes(np.column_stack([is_test, numbers]))):
+    for start, end in pairwise(changes(np.column_stack([is_test, numbers]))):
         sd, *sds = numbers[start].tolist()
         tau = f',"tau":{mechanism.test_taus[test - 1]}' if is_test[start] else ""
         by_test = fields({"sds": dict(zip(names, sds, strict=True))})
@@ -80,7 +80,7 @@ def _fields_of_stretch(
     return dict(zip(rounds.tolist(), written, strict=True))
 
 
-def _changes(rows: NDArray[np.float64]) -> list[int]:
+def changes(rows: NDArray[Any]) -> list[int]:
     """Where rows begin that differ from the one before, and how many rows there are."""
     different = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
     return [*np.flatnonzero(different).tolist(), len(rows)]

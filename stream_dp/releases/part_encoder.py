@@ -1,11 +1,12 @@
 """Writes the labels and numbers of releases as bytes, behind openings that say everything else.
 
 What a label has in every release (its text, since when it is shown) is encoded once and copied from then on, because
-the order of labels never changes.  Counts go from their array to digits in one pass.
+the order of labels never changes.  Counts of rounds that show the same labels go from their array to digits in one
+pass.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from stream_dp.engine.released_block import ReleasedBlock
+from stream_dp.releases.noise_fields import changes
 from stream_dp.releases.release import LARGEST_PART
 
 _COUNT, _FURTHER = 12, 21
@@ -49,7 +51,7 @@ class _Texts:
 
 
 class _Part(NamedTuple):
-    """What a part of a release says again in every round that shows these labels, before its numbers and behind."""
+    """What a part of a release says again in every round that shows these labels, before its counts and at its end."""
 
     chosen: slice | NDArray[np.int64]
     head: bytes
@@ -78,14 +80,19 @@ class PartEncoder:
         integers in the shape of the counts.
         """
         self._know({"labels": block.labels, **of_labels})
-        numbers = [block.counts, *of_counts.values()]
-        names = [b',"%s":' % name.encode() for name in ("counts", *of_counts)]
-        found, sizes = [], block.sizes.tolist()
-        for row, opening in enumerate(openings):
-            chosen = slice(0, sizes[row]) if block.shown is None else block.places(row)
+        found = list[list[bytes]]()
+        for start, end in pairwise(
+            changes(block.sizes[:, np.newaxis] if block.shown is None else block.shown)
+        ):
+            chosen = slice(0, int(block.sizes[start])) if block.shown is None else block.places(start)
             if not _same(chosen, self._chosen):
-                self._lay_out(chosen, len(names) - 1)
-            found.append([_written(opening, part, names, numbers, row) for part in self._parts])
+                self._lay_out(chosen, len(of_counts))
+            parts = []
+            for part in self._parts:
+                here = slice(start, end), part.chosen
+                further = {name: column[here] for name, column in of_counts.items()}
+                parts.append(_written(openings[start:end], part, block.counts[here], further))
+            found += map(list, zip(*parts, strict=True))
         return found
 
     def _know(self, columns: dict[str, NDArray[Any]]) -> None:
@@ -109,9 +116,9 @@ class PartEncoder:
         self._chosen, self._parts = places, []
         for part, (start, end) in enumerate(cuts, 1):
             mine = slice(start, end) if isinstance(places, slice) else places[start:end]
-            head = b',"part":%d,"parts":%d,"labels":[%b]' % (part, len(cuts), names[1].of(mine))
+            head = b',"part":%d,"parts":%d,"labels":[%b],"counts":[' % (part, len(cuts), names[1].of(mine))
             tail = b"".join(b',"%s":[%b]' % (name.encode(), texts.of(mine)) for name, texts in fixed)
-            self._parts.append(_Part(mine, head, tail + b"}"))
+            self._parts.append(_Part(mine, head, b"]%b}" % tail))
 
 
 def _same(one: slice | NDArray[np.int64], other: slice | NDArray[np.int64] | None) -> bool:
@@ -133,9 +140,21 @@ def _cuts(ends: NDArray[np.int64]) -> list[int]:
 
 
 def _written(
-    opening: bytes, part: _Part, names: Sequence[bytes], numbers: Sequence[NDArray[Any]], row: int
-) -> bytes:
-    pieces = [opening, part.head]
-    for name, column in zip(names, numbers, strict=True):
-        pieces += name, orjson.dumps(column[row, part.chosen], option=orjson.OPT_SERIALIZE_NUMPY)
-    return b"".join((*pieces, part.tail))
+    openings: Sequence[bytes], part: _Part, counts: NDArray[Any], further: Mapping[str, NDArray[Any]]
+) -> Iterator[bytes]:
+    """A part of releases that begin with these openings, and have a row of each column of numbers."""
+    pieces: list[Iterable[bytes]] = [openings, repeat(part.head), _digits(counts)]
+    for name, rows in further.items():
+        pieces += repeat(b'],"%b":[' % name.encode()), _digits(rows)
+    return map(b"".join, zip(*pieces, repeat(part.tail), strict=False))
+
+
+def _digits(rows: NDArray[Any]) -> list[bytes]:
+    """Each row of integers, of which there is one at least, as JSON without brackets."""
+    text = orjson.dumps(np.ascontiguousarray(rows), option=orjson.OPT_SERIALIZE_NUMPY)
+    found, start = list[bytes](), 2
+    for _ in rows:
+        end = text.index(b"]", start)  # a split would take longer
+        found.append(text[start:end])
+        start = end + 3
+    return found
