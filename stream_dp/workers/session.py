@@ -1,7 +1,7 @@
 """One connection of a worker to Kafka, from a checkpoint on: reads, counts, sends, and writes checkpoints beside that.
 
-The order is what makes it safe to die at any point: process a batch, send its releases and wait until the broker
-has them, then (when due) checkpoint to Redis, then commit the offset to Kafka, which only monitors read.
+The order is what makes it safe to die at any point: count a batch and send its releases; when a checkpoint is due, wait
+until the broker has them, and only then write the state to Redis.
 """
 
 import asyncio
