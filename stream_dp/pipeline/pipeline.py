@@ -128,6 +128,11 @@ class Pipeline:
 
         What was taken before is skipped; what lies beyond the horizon is left.
         """
+        *_, output = self.steps(log)
+        return output
+
+    def steps(self, log: Sequence[LogPart]) -> Iterator[Output]:
+        """The same output, with more releases after each block of rounds, so that other work may have a turn."""
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
         chain, first = self._chain, self.round + 1
@@ -144,7 +149,8 @@ class Pipeline:
             self.histogram, closed.admitted, closed.timestamps, before, heads, closed.cells
         ):
             output.releases += parts
-        return output
+            yield output
+        yield output
 
 
 class Releaser:

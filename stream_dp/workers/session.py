@@ -38,6 +38,7 @@ from stream_dp.workers.window_blocks import WindowBlocks
 
 logger = logging.getLogger(__name__)
 
+_TURNS = 8  # of the event loop, from an answer of Kafka's to the next request
 _LONGEST_SILENCE_SECONDS = 30.0
 _CONFIRM_SECONDS = 2.0
 _CONFIRM_ANSWER_SECONDS = 3.0
@@ -258,7 +259,7 @@ class Session:
                 )
             if self._reader.silence > _LONGEST_SILENCE_SECONDS:
                 raise KafkaTimeoutError(f"no records of {self._settings.events!r}, which holds more")
-            output = self._sink.missing(self._processed(entries))
+            output = self._sink.missing(await self._processed(entries))
             missing.releases += output.releases
             missing.dead_letters += output.dead_letters
         await asyncio.to_thread(self._store.check_hold)
@@ -274,13 +275,18 @@ class Session:
         """
         holds = asyncio.get_running_loop().run_in_executor(None, self._store.check_hold)
         try:
-            output = self._processed(entries)
+            output = await self._processed(entries)
         finally:
             await holds
         await self._send(output, ends or await self._reader.at_segment_end())
 
-    def _processed(self, entries: list[LogPart]) -> Output:
-        output = self.pipeline.process(entries)
+    async def _processed(self, entries: list[LogPart]) -> Output:
+        """What they give.  Meanwhile batches that were sent before go their way."""
+        output = Output()
+        for step in self.pipeline.steps(entries):
+            output = step
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
         self._blocks.see(output.blocks)
         return output
 

@@ -32,7 +32,7 @@ from stream_dp.epochs.schemas_topic import SchemasTopic
 from stream_dp.errors import Refused
 from stream_dp.kafka import outages
 from stream_dp.operations import stacks
-from stream_dp.pipeline.pipeline import Pipeline
+from stream_dp.releases.encoder import ReleaseEncoder
 from stream_dp.sinks import sending
 from stream_dp.sinks.releases import ReleasesSink
 from stream_dp.store import lease
@@ -57,7 +57,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "forget older state": (CheckpointStore, "start_over"),
     "read what is published": (ReleasesSink, "published_since"),
     "compare what is published": (session.Session, "catch_up"),
-    "compute": (Pipeline, "process"),
+    "compute": (ReleaseEncoder, "encode"),
     "ask who holds the stream": (CheckpointStore, "check_hold"),
     "hand a batch to the producer": (AIOKafkaProducer, "send_batch"),
     "count a batch": (session.Session, "count"),
