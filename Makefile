@@ -41,7 +41,7 @@ demo: .venv/.installed ## watch private histograms of real flights, with an embe
 	@.venv/bin/stream-dp demo
 
 test: install ## run all tests that need nothing but Python; broker and Redis are started for you
-	@echo "These tests take about eight minutes on two cores."
+	@echo "These tests take about seven minutes on two cores."
 	@for part in tests/system '--ignore tests/system'; do \
 		.venv/bin/python -m pytest --collect-only -qq $(ELSEWHERE) $$part >/dev/null 2>&1 & \
 	done; wait  # compiles what they import once, not by every process again

@@ -17,6 +17,7 @@ from stream_dp.engine.released_block import ReleasedBlock
 from stream_dp.releases.noise_fields import changes
 from stream_dp.releases.release import LARGEST_PART
 
+_CELLS_AT_ONCE = 1 << 14  # whose digits stay in the second-level cache
 _COUNT, _FURTHER = 12, 21
 """How many bytes a part keeps free for a count, and for each further number of a label."""
 
@@ -81,9 +82,7 @@ class PartEncoder:
         """
         self._know({"labels": block.labels, **of_labels})
         found = list[list[bytes]]()
-        for start, end in pairwise(
-            changes(block.sizes[:, np.newaxis] if block.shown is None else block.shown)
-        ):
+        for start, end in _runs(block):
             chosen = slice(0, int(block.sizes[start])) if block.shown is None else block.places(start)
             if not _same(chosen, self._chosen):
                 self._lay_out(chosen, len(of_counts))
@@ -119,6 +118,14 @@ class PartEncoder:
             head = b',"part":%d,"parts":%d,"labels":[%b],"counts":[' % (part, len(cuts), names[1].of(mine))
             tail = b"".join(b',"%s":[%b]' % (name.encode(), texts.of(mine)) for name, texts in fixed)
             self._parts.append(_Part(mine, head, b"]%b}" % tail))
+
+
+def _runs(block: ReleasedBlock) -> Iterator[tuple[int, int]]:
+    """Rows that show the same labels, as many as make little text: where they begin and end."""
+    rows_at_once = max(1, _CELLS_AT_ONCE // max(1, block.counts.shape[1]))
+    for start, end in pairwise(changes(block.sizes[:, np.newaxis] if block.shown is None else block.shown)):
+        for first in range(start, end, rows_at_once):
+            yield first, min(end, first + rows_at_once)
 
 
 def _same(one: slice | NDArray[np.int64], other: slice | NDArray[np.int64] | None) -> bool:
