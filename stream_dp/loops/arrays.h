@@ -21,6 +21,14 @@ typedef int64_t Loop(const Argument *);
 #define UNFIT INT64_MIN
 #define FIT(condition) do { if (!(condition)) return UNFIT; } while (0)
 
+/* What is compiled into whatever calls it, and so for the vectors that this has. */
+#if defined(__GNUC__)
+#define INLINED static inline __attribute__((always_inline))
+#else
+#define INLINED static inline
+#endif
+#define BODY INLINED int64_t
+
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 
 /* VECTORED(name) defines the loop `name` from `name_body`, compiled again for processors that have fused multiply-add
@@ -30,7 +38,6 @@ typedef int64_t Loop(const Argument *);
 #define WIDEST 8
 #endif
 #if defined(__GNUC__) && defined(__x86_64__) && WIDEST > 1
-#define BODY static inline __attribute__((always_inline)) int64_t
 #define FOR(features, name) static __attribute__((target(features))) int64_t name(const Argument *a)
 #define HAS(feature) __builtin_cpu_supports(feature)
 #define VECTORED(name)                                                                    \
@@ -45,7 +52,6 @@ typedef int64_t Loop(const Argument *);
         return eight ? name##_of_eight(a) : name##_of_four(a);                            \
     }
 #else
-#define BODY static inline int64_t
 #define VECTORED(name) int64_t name(const Argument *a) { return name##_body(a); }
 #endif
 

@@ -14,7 +14,7 @@
 enum { AT_ONCE = 256 }; /* labels whose state stays in the first-level cache while rounds pass */
 
 /* The nearest integers; the low part decides if the high part is halfway between two. */
-EXACT void round_sums(const double *restrict sum_high, const double *restrict sum_low, int32_t *restrict noise, int64_t size)
+INLINED void round_sums(const double *restrict sum_high, const double *restrict sum_low, int32_t *restrict noise, int64_t size)
 {
     for (int64_t j = 0; j < size; j++) {
         Pair sum = quick_two_sum(sum_high[j], sum_low[j]);
@@ -26,7 +26,7 @@ EXACT void round_sums(const double *restrict sum_high, const double *restrict su
 }
 
 /* V_a <- p_a V_a + scale_a z for some labels and one round; the sums grow by V_a. */
-EXACT void step(
+INLINED void step(
     double *restrict v_high, double *restrict v_low, double pole, double scale, double scale_low,
     const double *restrict z_high, const double *restrict z_low, double *restrict sum_high, double *restrict sum_low,
     int64_t size)

@@ -6,7 +6,6 @@ enum { BLOCK = 128, WORDS = BLOCK / 8, SALT_BYTES = 16, CHAINED = 4, LANES = 8 }
 
 /* One word of each of several texts. */
 typedef uint64_t Lanes __attribute__((vector_size(LANES * sizeof(uint64_t))));
-#define INLINED static inline __attribute__((always_inline)) void
 
 static const uint64_t IV[8] = {
     0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
@@ -58,7 +57,7 @@ static const uint8_t SIGMA[12][16] = {
             state[i] ^= v[i] ^ v[i + 8];                                                               \
     }
 COMPRESS(static void compress, uint64_t)
-COMPRESS(INLINED compress_lanes, Lanes)
+COMPRESS(INLINED void compress_lanes, Lanes)
 
 /* The words of a block of which `size` bytes are there; the others are zeros. */
 static inline void read_block(const uint8_t *block, int64_t size, uint64_t *words)
@@ -111,7 +110,7 @@ static int64_t blocks_of_each(const int64_t *ends, int64_t begin)
 }
 
 /* The digests of the next texts, which have so many blocks each. */
-INLINED digest_lanes(
+INLINED void digest_lanes(
     const Keyed *both, const uint8_t *text, const int64_t *ends, int64_t begin, int64_t blocks, uint64_t *found,
     int64_t digest_words)
 {

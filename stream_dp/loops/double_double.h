@@ -6,34 +6,28 @@
 #ifndef STREAM_DP_DOUBLE_DOUBLE_H
 #define STREAM_DP_DOUBLE_DOUBLE_H
 
-#include <math.h>
-
-#if defined(__GNUC__)
-#define EXACT static inline __attribute__((always_inline))
-#else
-#define EXACT static inline
-#endif
+#include "arrays.h"
 
 typedef struct {
     double high, low;
 } Pair;
 
 /* The double next to a + b, and what it lacks. */
-EXACT Pair two_sum(double a, double b)
+INLINED Pair two_sum(double a, double b)
 {
     double total = a + b, part = total - a;
     return (Pair){total, (a - (total - part)) + (b - part)};
 }
 
 /* The same, if a is 0, or |a| >= |b|, or a is a multiple of b's last place. */
-EXACT Pair quick_two_sum(double a, double b)
+INLINED Pair quick_two_sum(double a, double b)
 {
     double total = a + b;
     return (Pair){total, (a - total) + b};
 }
 
 /* The double next to a * b, and what it lacks. */
-EXACT Pair two_product(double a, double b)
+INLINED Pair two_product(double a, double b)
 {
     double product = a * b;
     return (Pair){product, fma(a, b, -product)};

@@ -12,7 +12,7 @@ enum { AT_ONCE = 256 };
 static const double WIDTH = 1.0 / (1 << CELL_BITS);
 
 /* The number of the cell that 128 bits mean, with its sign.  No processor can guess which, so nothing here jumps on it. */
-EXACT double cell_of(uint64_t first, uint64_t second, const uint64_t *bins, const uint64_t *thresholds)
+INLINED double cell_of(uint64_t first, uint64_t second, const uint64_t *bins, const uint64_t *thresholds)
 {
     uint64_t own = first >> (63 - BIN_BITS) & ((1u << BIN_BITS) - 1), entry = bins[own];
     uint64_t choice = (first & (((uint64_t)1 << (63 - BIN_BITS)) - 1)) << 1 | second >> LOW_BITS;
@@ -29,11 +29,11 @@ EXACT double cell_of(uint64_t first, uint64_t second, const uint64_t *bins, cons
 }
 
 /* c[0] + c[1] x + .. */
-EXACT double cubic(const double *c, double x) { return fma(fma(fma(c[3], x, c[2]), x, c[1]), x, c[0]); }
-EXACT double quadratic(const double *c, double x) { return fma(fma(c[2], x, c[1]), x, c[0]); }
+INLINED double cubic(const double *c, double x) { return fma(fma(fma(c[3], x, c[2]), x, c[1]), x, c[0]); }
+INLINED double quadratic(const double *c, double x) { return fma(fma(c[2], x, c[1]), x, c[0]); }
 
 /* w (k + T(v)) from the cell's number and v, in place of v. */
-EXACT void place(const double *c, double sixth, double sixth_rest, double cell, double *high, double *low)
+INLINED void place(const double *c, double sixth, double sixth_rest, double cell, double *high, double *low)
 {
     const double unit = WIDTH * WIDTH;
     double v = *high, v_low = *low;
