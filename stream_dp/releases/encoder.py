@@ -93,8 +93,8 @@ class ReleaseEncoder:
         """The fields of each release that link it to the one before and to the log."""
         rounds = block.rounds.tolist()
         tags = self._tags.tags(rounds, block.heads)
-        before = [previous, *rounds[:-1]][: len(rounds)]
-        return [f'"previous":{each},"tag":"{tag}",' for each, tag in zip(before, tags, strict=True)]
+        before = [previous, *rounds]  # the last one is before what follows
+        return [f'"previous":{each},"tag":"{tag}",' for each, tag in zip(before, tags, strict=False)]
 
 
 def without_zone(timestamps: Sequence[int]) -> list[str]:
