@@ -132,7 +132,7 @@ class Pipeline:
         return output
 
     def steps(self, log: Sequence[LogPart]) -> Iterator[Output]:
-        """The same output, with more releases after each block of rounds, so that other work may have a turn."""
+        """The same output, which gets more releases with each block of rounds, so that other work may have a turn."""
         before = self.intake.position.closed
         closed = self.intake.process(log, self.histogram.rounds_left, self.round)
         chain, first = self._chain, self.round + 1
@@ -145,12 +145,12 @@ class Pipeline:
         output = Output(
             dead_letters=closed.dead_letters, records=closed.records, heads=heads, blocks=closed.blocks
         )
+        yield output
         for parts in self._releaser.release(
             self.histogram, closed.admitted, closed.timestamps, before, heads, closed.cells
         ):
             output.releases += parts
             yield output
-        yield output
 
 
 class Releaser:
